@@ -1,0 +1,38 @@
+# Every target sets up what it needs: only make, python3 (>= 3.10) and its venv module are expected.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup demo test check format bench clean
+
+setup: $(STAMP)
+
+# torch first and by exact version, so that pip never resolves to a CUDA build of several GB on the way.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[capture,hta,dev]'
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/python -m memprof demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest --cov --cov-report=term
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)
+	$(BIN)/python -m tests.benchmarks
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info out

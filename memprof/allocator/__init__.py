@@ -1,0 +1,1 @@
+"""PyTorch's caching allocator: its rules, once, and the engines on them."""

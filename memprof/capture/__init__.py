@@ -1,0 +1,1 @@
+"""The recorder: labels, allocator history and profiler around real training steps. Imports torch."""

@@ -1,0 +1,1 @@
+"""What each allocation is for: the categories, and the two ways to know them (labels and rules)."""

@@ -1,0 +1,1 @@
+"""Recipes: each builds a model, an optimizer, batches and a training step. Imports torch."""

@@ -1,0 +1,1 @@
+"""The only places that format: console (rich), JSON and HTML (plotly)."""
