@@ -233,8 +233,13 @@ class Settings:
     max_split_size: int | None = None
     """Bytes; None is torch's default, no limit."""
     roundup_power2_divisions: tuple[tuple[int, int], ...] = ()
-    """(upper bound in MiB, divisions) in rising order, only where divisions is not 0."""
+    """(start in MiB, divisions) in rising order, only where divisions is not 0: torch's keys 1, 2, 4, ... 32768. An
+    interval ends where the next begins; the first also has all smaller sizes, the last all larger ones."""
     garbage_collection_threshold: float = 0.0
+    max_non_split_rounding_size: int = 20 << 20
+    """Bytes; ``max_non_split_rounding_mb``, in the conf string only."""
+    large_segment_size: int = 20 << 20
+    """Bytes; ``large_segment_size_mb`` (newest torch), in the conf string only."""
     conf: str = ""
     """The setting as the user wrote it."""
 
