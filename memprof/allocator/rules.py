@@ -26,7 +26,7 @@ __all__ = [
     "round_sizes",
     "segment_size",
     "should_split",
-    "slack_limit",
+    "slack_limits",
     "splits_exactly",
 ]
 
@@ -99,12 +99,12 @@ def segment_size(rounded: int, settings: Settings) -> int:
     return (rounded + ROUND_LARGE - 1) // ROUND_LARGE * ROUND_LARGE
 
 
-def page_size(small: bool, settings: Settings) -> int:
+def page_size(settings: Settings, *, small: bool) -> int:
     """Return the bytes in which an expandable segment is mapped and unmapped (``find_expandable_block``)."""
     return SMALL_BUFFER if small else settings.large_segment_size
 
 
-def splits_exactly(small: bool, settings: Settings) -> bool:
+def splits_exactly(settings: Settings, *, small: bool) -> bool:
     """Tell whether blocks of a pool are always cut to the rounded request (first branch of ``should_split``).
 
     Sizes are multiples of 512 there, so whatever remains is either nothing or enough to split off. torch before 2.1
@@ -113,21 +113,22 @@ def splits_exactly(small: bool, settings: Settings) -> bool:
     return small or settings.expandable_segments
 
 
-def should_split(block: int, rounded: int, small: bool, settings: Settings) -> bool:
+def should_split(block: int, rounded: int, settings: Settings, *, small: bool) -> bool:
     """Tell whether a free block of `block` bytes is cut when `rounded` bytes are taken from it (``should_split``)."""
     remaining = block - rounded
-    if splits_exactly(small, settings):
+    if splits_exactly(settings, small=small):
         return remaining >= MIN_BLOCK
     limit = settings.max_split_size
     return (limit is None or rounded < limit) and remaining > SMALL_SIZE
 
 
-def slack_limit(rounded: int, settings: Settings) -> int:
-    """Return how many bytes more than `rounded` an unsplit block of the large pool can have.
+def slack_limits(rounded: NDArray[np.int64], settings: Settings) -> NDArray[np.int64]:
+    """Return how many bytes more than `rounded` unsplit blocks of the large pool can have.
 
     At most 1 MiB remains unsplit; requests of ``max_split_size`` and more are never split, and take a block that is
     less than ``max_non_split_rounding_size`` larger (``should_split`` and ``get_free_block``), or a fresh segment.
     """
-    if settings.max_split_size is not None and rounded >= settings.max_split_size:
-        return max(settings.max_non_split_rounding_size, ROUND_LARGE)
-    return SMALL_SIZE
+    if settings.max_split_size is None:
+        return np.full(len(rounded), SMALL_SIZE, dtype=np.int64)
+    oversize = max(settings.max_non_split_rounding_size, ROUND_LARGE)
+    return np.where(rounded >= settings.max_split_size, oversize, SMALL_SIZE)
