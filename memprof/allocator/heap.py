@@ -147,11 +147,8 @@ def _segments_at(device: DeviceTrace, event: int) -> tuple[Column, Column]:
         mapped.add(int(segments.address[row]), int(segments.address[row] + segments.total_size[row]))
     later = np.flatnonzero((events.action == Action.SEGMENT_MAP) | (events.action == Action.SEGMENT_UNMAP))
     for row in later[later > event][::-1]:
-        begin, end = int(events.address[row]), int(events.address[row] + events.size[row])
-        if events.action[row] == Action.SEGMENT_MAP:
-            mapped.remove(begin, end)
-        else:
-            mapped.add(begin, end)
+        undo = mapped.remove if events.action[row] == Action.SEGMENT_MAP else mapped.add
+        undo(int(events.address[row]), int(events.address[row] + events.size[row]))
     begin = np.concatenate([lives.address[there], np.array(mapped.begins, dtype=np.int64)])
     end = np.concatenate([(lives.address + lives.size)[there], np.array(mapped.ends, dtype=np.int64)])
     order = np.argsort(begin, kind="stable")
