@@ -1,0 +1,47 @@
+"""The process that reads a stranger's file: the file on its standard input, a `Trace` on its standard output.
+
+It does nothing else, so that whatever the file does to it (all memory, endless hashing, the end of the C stack) ends a process
+that holds nothing. `memprof.trace.reader` starts it and turns every such end into one line.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+
+from memprof.errors import InputError
+from memprof.trace.formats import load_file
+from memprof.trace.limits import Budget
+from memprof.trace.snapshot import read_snapshot
+from memprof.trace.wire import send, send_error
+
+__all__ = ["main"]
+
+_PIPE_BYTES = 1 << 20
+
+
+def main() -> None:
+    """Read, convert, send, and leave without freeing a million dicts one by one."""
+    sink = io.FileIO(1, "wb", closefd=False)
+    _widen(1)
+    try:
+        trace = read_snapshot(load_file(io.FileIO(0, "rb", closefd=False), Budget()))
+    except InputError as error:
+        send_error(str(error), sink)
+    except MemoryError:
+        send_error("needs more memory than a snapshot of its size should: damaged, or made to do harm", sink)
+    except RecursionError:
+        send_error("is nested beyond reason: not a torch memory snapshot", sink)
+    else:
+        send(trace, sink)
+    os._exit(0)
+
+
+def _widen(pipe: int) -> None:
+    """Make the pipe larger where the system can: fewer switches between the two processes."""
+    try:
+        import fcntl
+
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+    except (ImportError, AttributeError, OSError):
+        pass

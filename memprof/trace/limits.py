@@ -1,0 +1,72 @@
+"""How much memory and CPU time the reading of a file may take: so much at once, and so much for each byte that is read.
+
+Measured on files of torch itself: 100 MB of pickle become 0.5 GB of Python objects in 0.8 s of CPU. The smallest entries that
+torch has ever written (no time, no stack) take 28 bytes in the file and 300 in memory. The limits are a small multiple of
+that, so that a real file never meets them and a hostile one soon does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from pathlib import Path
+
+__all__ = ["CPU_SECONDS", "CPU_SECONDS_PER_BYTE", "Budget"]
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+MEMORY = 300 << 20
+MEMORY_PER_BYTE = 14
+CPU_SECONDS = 1.2
+CPU_SECONDS_PER_BYTE = 0.1 / (1 << 20)
+
+_STATM = Path("/proc/self/statm")
+_STEP = 1 << 20
+
+
+class Budget:
+    """Limits of this process, which grow with what it has read of its file.
+
+    On Linux both memory and CPU time are limited. Elsewhere the kernel has no reliable limit of address space, so that
+    only the CPU time is (macOS), or nothing is (Windows): there the parent's watch is all there is.
+    """
+
+    def __init__(self) -> None:
+        self._granted = 0
+        self._base = 0
+        self._seconds = 0.0
+        if resource is None:
+            return
+        # A limit of 1 byte also stops a core_pattern that pipes into a program, which 0 does not (core(5)).
+        _limit(resource.RLIMIT_CORE, 1)
+        if _STATM.exists():
+            self._base = int(_STATM.read_text().split()[0]) * resource.getpagesize()
+        self._set()
+
+    def grant(self, total: int) -> None:
+        """Say that `total` bytes of the (decompressed) file have been read or are about to be."""
+        if resource is None or total - self._granted < _STEP:
+            return
+        self._granted = total
+        self._set()
+
+    def _set(self) -> None:
+        if self._base:
+            _limit(resource.RLIMIT_AS, self._base + MEMORY + MEMORY_PER_BYTE * self._granted)
+        # The timer's default action ends the process, also inside of C code that never returns to Python.
+        seconds = CPU_SECONDS + CPU_SECONDS_PER_BYTE * self._granted
+        left = signal.getitimer(signal.ITIMER_PROF)[0]
+        signal.setitimer(signal.ITIMER_PROF, max(left, 0.0) + seconds - self._seconds)
+        self._seconds = seconds
+
+
+def _limit(kind: int, soft: int) -> None:
+    """Set a soft limit; one that the system has no room for stays as it is."""
+    hard = resource.getrlimit(kind)[1]
+    if hard != resource.RLIM_INFINITY:
+        soft = min(soft, hard)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(kind, (soft, hard))
