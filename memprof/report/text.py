@@ -1,0 +1,19 @@
+"""Text from a file, made safe for a terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+
+__all__ = ["clean"]
+
+
+def clean(text: str, limit: int = 200) -> str:
+    """Strip control and formatting characters from `text`, and cut it at `limit` characters.
+
+    Function and file names in a snapshot are a stranger's: an escape sequence among them could rewrite the screen.
+    """
+    if text.isascii() and text.isprintable():
+        safe = text
+    else:
+        safe = "".join("?" if unicodedata.category(char)[0] == "C" else char for char in text)
+    return safe if len(safe) <= limit else safe[: limit - 1] + "…"
