@@ -1,7 +1,7 @@
 """Checks of values from a stranger's file: each failure is one line that names the place and the fact.
 
-Texts of the file are data: what is quoted from it is short and has no control characters. The name of the file is put in
-front by whoever opened it.
+Texts of the file are data: what is quoted from it is short and has no control characters. The name of the file is put
+in front by whoever opened it.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def int_column(
     place
         Gives the name of row i for a message; only called when something is wrong.
     default
-        Value of a row without `key`, or a function of the row's index that gives it; without one such a row is an error.
+        Value of a row without `key`, or a function of the row's index that gives it; None makes such a row an error.
     """
     if not rows:
         return np.zeros(0, np.int64)

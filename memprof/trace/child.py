@@ -1,11 +1,12 @@
 """The process that reads a stranger's file: the file on its standard input, a `Trace` on its standard output.
 
-It does nothing else, so that whatever the file does to it (all memory, endless hashing, the end of the C stack) ends a process
-that holds nothing. `memprof.trace.reader` starts it and turns every such end into one line.
+It does nothing else, so that whatever the file does to it (all memory, endless hashing, the end of the C stack) ends a
+process that holds nothing. `memprof.trace.reader` starts it and turns every such end into one line.
 """
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 
@@ -17,12 +18,13 @@ from memprof.trace.wire import send, send_error
 
 __all__ = ["main"]
 
-_PIPE_BYTES = 1 << 20
+_PIPE_BYTES = 1 << 18
 
 
 def main() -> None:
     """Read, convert, send, and leave without freeing a million dicts one by one."""
     sink = io.FileIO(1, "wb", closefd=False)
+    gc.disable()  # a million dicts, all alive until the end
     _widen(1)
     try:
         trace = read_snapshot(load_file(io.FileIO(0, "rb", closefd=False), Budget()))

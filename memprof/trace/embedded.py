@@ -1,11 +1,12 @@
 """The ``memprof`` dict inside a snapshot that memprof wrote: labels, marks, the allocator's own figures.
 
-It is as untrusted as the rest of the file: an index beyond its table, or a label on an event that allocates nothing, is an
-error that names the row.
+It is as untrusted as the rest of the file: an index beyond its table, or a label on an event that allocates nothing, is
+an error that names the row.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -93,11 +94,10 @@ def read_embedded(value: Any, *, actions: Mapping[int, Codes], texts: TextIntern
 
 
 def _source(value: Any) -> Source:
-    for source in Source:
-        if type(value) is str and value == source.value:
-            return source
-    names = ", ".join(source.value for source in Source)
-    malformed("memprof.source", f"is {shown(value)}, not one of {names}")
+    known = {source.value: source for source in Source}
+    if type(value) is not str or value not in known:
+        malformed("memprof.source", f"is {shown(value)}, not one of {', '.join(known)}")
+    return known[value]
 
 
 def _plain_dict(value: Any, place: str) -> dict[str, Any] | None:
@@ -115,24 +115,24 @@ def _plain(value: Any, place: str, depth: int, budget: list[int]) -> Any:
     if depth > _PLAIN_DEPTH or budget[0] < 0:
         malformed(place, f"is nested deeper than {_PLAIN_DEPTH} or has more than {_PLAIN_ITEMS} values")
     kind = type(value)
-    if value is None or kind is bool:
-        return value
+    copied = value
     if kind is str:
-        return clean(value)
-    if kind is int:
-        return as_int(value, place, -INT64_END, INT64_END)
-    if kind is float:
-        if value - value != 0:  # inf and nan
+        copied = clean(value)
+    elif kind is int:
+        copied = as_int(value, place, -INT64_END, INT64_END)
+    elif kind is float:
+        if not math.isfinite(value):
             malformed(place, f"is {shown(value)}, not a finite number")
-        return value
-    if kind in (list, tuple):
-        return [_plain(item, f"{place}[{index}]", depth + 1, budget) for index, item in enumerate(value)]
-    if kind is dict:
-        return {
+    elif kind in (list, tuple):
+        copied = [_plain(item, f"{place}[{index}]", depth + 1, budget) for index, item in enumerate(value)]
+    elif kind is dict:
+        copied = {
             as_text(key, f"a key of {place}"): _plain(item, f"a value of {place}", depth + 1, budget)
             for key, item in value.items()
         }
-    malformed(place, f"is {shown(value)}, not a plain value")
+    elif value is not None and kind is not bool:
+        malformed(place, f"is {shown(value)}, not a plain value")
+    return copied
 
 
 def _ints(value: Any, place: str, low: int, end: int) -> NDArray[np.int64]:

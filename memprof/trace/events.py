@@ -1,7 +1,7 @@
 """Trace entries, a list of dicts, into columns: a million of them in half a second, and every value checked.
 
-Entries are taken a few thousand at a time, so that their dicts are still in the CPU's cache when the next column asks for
-its key. A chunk that is like any other (all keys there, all numbers ints) never runs Python code per entry.
+Entries are taken a few thousand at a time, so that their dicts are still in the CPU's cache when the next column asks
+for its key. A chunk that is like any other (all keys there, all numbers ints) never runs Python code per entry.
 """
 
 from __future__ import annotations
@@ -66,9 +66,7 @@ class RawEvents:
         return Events(**columns | {"stack": stack_rows[self.stack]})
 
 
-def read_events(
-    entries: list[Any], *, name: Callable[[int], str], stacks: StackInterner, texts: TextInterner
-) -> RawEvents:
+def read_events(entries: list[Any], *, name: str, stacks: StackInterner, texts: TextInterner) -> RawEvents:
     """Return the columns of a list of trace entries.
 
     Parameters
@@ -76,7 +74,7 @@ def read_events(
     entries
         What should be dicts with the keys of ``snapshot-format``; they must outlive `stacks`.
     name
-        Gives the name of entry i for a message, such as ``device_traces[0][17]``.
+        Name of the list for a message, such as ``device_traces[0]``.
 
     Raises
     ------
@@ -99,7 +97,7 @@ def read_events(
         rows = slice(start, start + len(chunk))
 
         def place(index: int, start: int = start) -> str:
-            return name(start + index)
+            return f"{name}[{start + index}]"
 
         actions = _actions(chunk, codes, place)
         columns.action[rows] = np.frombuffer(actions, np.uint8)
@@ -113,7 +111,7 @@ def read_events(
             if metadata is not None:
                 columns.metadata[rows][where] = metadata
     if count and columns.size.sum(dtype=np.float64) >= SIZE_END:
-        malformed(name(0).rpartition("[")[0], "has sizes that add up to more than any device has ever served")
+        malformed(name, "has sizes that add up to more than any device has ever served")
     return columns
 
 

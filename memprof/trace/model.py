@@ -1,7 +1,7 @@
 """What happened on a device, as plain values: the one form that every source is turned into.
 
 Nothing here knows how PyTorch spells its keys (that is `memprof.trace.snapshot`) or what a category is (that is
-`memprof.categories`). Columns are numpy arrays, one row per event or block; texts and stacks are interned once per file.
+`memprof.categories`). Columns are numpy arrays, one row per event or block; texts and stacks are interned once a file.
 Sizes are bytes, times microseconds, addresses the device's own.
 """
 
@@ -104,9 +104,9 @@ class Events:
     time_us: Bytes
     """Microseconds since the epoch, 0 where the file has none. Not always monotonic."""
     stack: Indices
-    """Row of the file's `StackTable`; -1 without one. Kept for alloc, segment_alloc, segment_map and oom, not for frees."""
+    """Row of the file's `StackTable`; -1 without one. Kept for alloc, segment_alloc, segment_map and oom only."""
     metadata: Indices
-    """Row of `Trace.texts` of the allocator's ``user_metadata``; -1 without one."""
+    """Row of `Trace.texts` of the allocator's ``user_metadata`` (a dict as JSON); -1 without. Kept as `stack` is."""
 
     def __len__(self) -> int:
         """Count the entries."""

@@ -1,11 +1,13 @@
 """Opening a file: starts the process that reads it (`child`), receives the trace, and says in one line what went wrong.
 
-The parent never unpickles anything. What it imports here is little, so that the child starts early and both work at once.
+The parent never unpickles anything. What it imports here is little, so that the child starts early and both work at
+once.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import stat
 import subprocess
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PendingTrace", "load", "start"]
 
-# -I: no environment variable, no current directory, no user site. -S: no site either, whose .pth files take time and may run
-# code. So what is needed beyond the standard library is named: the folders of memprof and of numpy.
+# -I: no environment variable, no current directory, no user site. -S: no site either, whose .pth files take time
+# and may run code. So what is needed beyond the standard library is named: the folders of memprof and of numpy.
 _BOOT = """
 import os, sys
 sys.path[:0] = sys.argv[1:]
@@ -49,8 +51,8 @@ def load(path: str | os.PathLike[str], *, progress: Callable[[int, int], None] |
     Parameters
     ----------
     path
-        What ``torch.cuda.memory._dump_snapshot`` (or memprof) wrote: a pickle, also gzipped, in a zip of ``torch.save``, or
-        as JSON.
+        What ``torch.cuda.memory._dump_snapshot`` (or memprof) wrote: a pickle, also gzipped, in a zip of
+        ``torch.save``, or as JSON.
     progress
         Called now and then with the bytes of the file that have been read and its size.
 
@@ -108,7 +110,7 @@ class PendingTrace:
         watch = threading.Thread(target=self._watch, args=(done, progress), daemon=True)
         watch.start()
         pipe = self._process.stdout
-        assert pipe is not None
+        assert isinstance(pipe, io.FileIO)  # what a pipe without a buffer is
         try:
             return receive(pipe, self._path)
         except InputError as error:
@@ -182,8 +184,8 @@ def _open(path: str) -> int:
 def _interpreter() -> str:
     if not sys.executable or getattr(sys, "frozen", False):
         raise UnsupportedError(
-            "there is no Python interpreter to start (sys.executable): memprof reads a file only in a process of its own, "
-            "so run it from a normal interpreter"
+            "there is no Python interpreter to start (sys.executable): memprof reads a file only in a process of its "
+            "own, so run it from a normal interpreter"
         )
     return sys.executable
 

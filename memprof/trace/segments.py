@@ -222,7 +222,8 @@ def _compare_totals(blocks: Blocks, owners: list[dict[str, Any]], notes: list[st
     ]
     if differ:
         notes.append(
-            f"{len(differ)} of {len(owners)} segments name another allocated size than their blocks have: the blocks count"
+            f"{len(differ)} of {len(owners)} segments name another allocated size than their blocks add up to: "
+            "the blocks count"
         )
 
 
@@ -245,7 +246,7 @@ def _fill_gaps(blocks: Blocks, segments: Segments, notes: list[str]) -> Blocks:
     if not len(holes):
         return blocks
     notes.append(
-        f"blocks do not cover their segments: {int(gap[holes].sum())} bytes in {len(holes)} places counted as free cache"
+        f"blocks do not cover their segments: {int(gap[holes].sum())} bytes in {len(holes)} places are taken as free"
     )
     filled = len(holes)
     merged_segment = np.concatenate((blocks.segment, segment[holes]))

@@ -6,6 +6,7 @@ out of `unpickle` or from JSON: plain values, of which not one is trusted.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from memprof.trace.segments import RawState, read_segments
 from memprof.trace.stacks import BadFrameError, StackInterner, TextInterner
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from memprof.trace.model import Indices
 
 __all__ = ["read_snapshot"]
@@ -106,7 +109,7 @@ def _read(snapshot: dict[str, Any], path: str, notes: list[str]) -> Trace:
 
 
 def _no_events() -> RawEvents:
-    return read_events([], name=str, stacks=StackInterner(), texts=TextInterner())
+    return read_events([], name="", stacks=StackInterner(), texts=TextInterner())
 
 
 def _no_state() -> RawState:
@@ -126,13 +129,11 @@ def _read_device_traces(
     if len(lists) > _DEVICES:
         malformed("device_traces", f"has {len(lists)} lists")
     found: dict[int, RawEvents] = {}
-    moved: dict[int, list[tuple[RawEvents, Indices]]] = {}
+    moved: dict[int, list[tuple[RawEvents, NDArray[Any]]]] = {}
     for device, value in enumerate(lists):
         entries = as_list(value, f"device_traces[{device}]")
         # The list given may be a copy (of a tuple): what stacks are made of lives on in the snapshot itself.
-        raw = read_events(
-            entries, name=lambda index, device=device: f"device_traces[{device}][{index}]", stacks=stacks, texts=texts
-        )
+        raw = read_events(entries, name=f"device_traces[{device}]", stacks=stacks, texts=texts)
         found[device] = raw
         owner = _owners(entries, device)
         if owner is not None:
@@ -190,8 +191,9 @@ def _read_annotations(annotations: Any) -> dict[int, list[Annotation]]:
 
 
 def _read_settings(value: Any) -> Settings:
+    default = Settings()
     if value is None:
-        return Settings()
+        return default
     place = "allocator_settings"
     settings = as_dict(value, place)
     # A size_t written as int64: SIZE_MAX, torch's default of no limit, comes out as -1.
@@ -211,13 +213,23 @@ def _read_settings(value: Any) -> Settings:
             malformed(f"{place}.roundup_power2_divisions", f"has {shown(key)} as a key, not a number of MiB")
         if as_int(count, f"{place}.roundup_power2_divisions[{key}]", end=SIZE_END):
             divisions.append((int(key), count))
+    conf = as_text(settings.get("PYTORCH_CUDA_ALLOC_CONF") or "", f"{place}.PYTORCH_CUDA_ALLOC_CONF")
     return Settings(
         expandable_segments=expandable,
         max_split_size=None if limit == -1 else limit,
         roundup_power2_divisions=tuple(sorted(divisions)),
         garbage_collection_threshold=float(threshold),
-        conf=as_text(settings.get("PYTORCH_CUDA_ALLOC_CONF") or "", f"{place}.PYTORCH_CUDA_ALLOC_CONF"),
+        max_non_split_rounding_size=_megabytes(conf, "max_non_split_rounding_mb", default.max_non_split_rounding_size),
+        large_segment_size=_megabytes(conf, "large_segment_size_mb", default.large_segment_size),
+        conf=conf,
     )
+
+
+def _megabytes(conf: str, option: str, default: int) -> int:
+    """Return an option of the setting's text that torch does not repeat among its keys, in bytes."""
+    # Spaces are skipped by torch's parser (``ConfigTokenizer``) as well.
+    found = re.search(rf"(?:^|,){option}:(\d{{1,9}})(?:,|$)", conf.replace(" ", ""), re.ASCII)
+    return int(found.group(1)) << 20 if found else default
 
 
 def _place_of_frame(snapshot: dict[str, Any], frame: Any) -> str:

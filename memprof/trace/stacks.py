@@ -48,7 +48,7 @@ class StackInterner:
     """Rows for stacks, first by the identity of their frames (fast), at the end by value.
 
     torch writes a frame once and refers to it from then on, so that two equal stacks of a pickle are made of the same
-    objects. Where they are not (JSON), `finish` joins what is equal. The lists that are given in must stay alive until
+    objects. Where they are not (JSON), `finish` joins what is equal. The frames that are given in must stay alive until
     then, since identity is all that is kept of them.
     """
 
@@ -60,7 +60,7 @@ class StackInterner:
         """Return the provisional row of each stack, a list of frames each; see `finish`."""
         table = self._rows
         seen = len(table)
-        rows = [table.setdefault(tuple(map(id, stack)), len(table)) for stack in stacks]
+        rows = [table.setdefault((*map(id, stack),), len(table)) for stack in stacks]
         if len(table) > seen:
             for row, stack in zip(rows, stacks, strict=True):
                 if row == len(self._stacks):

@@ -38,10 +38,10 @@ class PlainUnpickler(pickle.Unpickler):
         """
         wanted = shown(f"{module}.{name}").removeprefix("the text ")
         raise InputError(
-            f"asks for the Python object {wanted}: refused, memprof runs nothing from a file (a snapshot needs no such thing)"
+            f"asks for the Python object {wanted}: refused, memprof runs nothing from a file (no snapshot needs it)"
         )
 
-    def persistent_load(self, pid: Any, /) -> NoReturn:
+    def persistent_load(self, pid: Any, /) -> NoReturn:  # noqa: ARG002 - the name that pickle documents
         """Refuse every persistent id.
 
         Raises
@@ -78,7 +78,7 @@ def load_plain(file: IO[bytes]) -> Any:
         raise InputError("ends in the middle of its pickle: the file is truncated, copy or record it again") from None
     except (MemoryError, OverflowError):
         raise InputError("asks for more memory than a file of its size can need: damaged, or made to do harm") from None
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the C unpickler raises whatever the opcodes of a damaged file lead to
         text = str(error)
         if "truncated" in text or "ran out of" in text:
             raise InputError(

@@ -1,7 +1,7 @@
 """A `Trace` over a pipe: messages of a JSON header and raw columns, which can hold nothing but numbers and texts.
 
-A message is eight bytes of length, that much JSON, and the bytes of the column that the JSON describes. The last message has
-the rest of the trace; or there is one message with an error in it.
+A message is eight bytes of length, that much JSON, and the bytes of the column that the JSON describes. The last
+message has the rest of the trace; or there is one message with an error in it.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _send_all(sink: _Sink, data: Any) -> None:
 
 
 def _send_column(sink: _Sink, name: str, column: NDArray[Any]) -> None:
-    header = {"column": name, "dtype": column.dtype.name, "length": len(column)}
+    header: dict[str, Any] = {"column": name, "dtype": column.dtype.name, "length": len(column)}
     if len(column) > 1 and column[0] == column[-1] and bool((column == column[0]).all()):
         _send_header(sink, header | {"all": column[0].item()})
         return
