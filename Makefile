@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(STAMP)
-	$(BIN)/python -m memprof demo
+	scripts/demo.sh $(BIN)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest --cov --cov-report=term

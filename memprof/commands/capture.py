@@ -1,0 +1,74 @@
+"""``memprof capture``: one recipe, one configuration, one file."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from memprof.errors import CaptureError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from memprof.capture.recorder import CaptureResult
+
+__all__ = ["run"]
+
+
+def run(
+    settings: Mapping[str, Any],
+    *,
+    output: Path,
+    device: str,
+    labels: bool,
+    stacks: str,
+    max_entries: int,
+    absolute_paths: bool,
+    as_json: bool,
+) -> None:
+    """Capture one run of the lit-gpt recipe and say what was written.
+
+    Raises
+    ------
+    CaptureError
+        If what a capture runs is not installed, a setting is wrong, or the run fails.
+
+    """
+    try:
+        import torch  # noqa: F401 - looked for first, so that its absence is told in one line
+
+        from memprof.capture.recorder import capture
+        from memprof.recipes.lit_gpt_2023 import LitGpt2023
+    except ModuleNotFoundError as error:
+        raise CaptureError(
+            f"a capture needs {error.name}, which is not installed: pip install 'memprof[capture]'"
+        ) from error
+    from memprof.report.progress import steps
+
+    config = LitGpt2023(**settings)
+    with steps() as tell:
+        result = capture(
+            config,
+            output=output,
+            device=device,
+            labels=labels,
+            stacks=stacks,
+            max_entries=max_entries,
+            absolute_paths=absolute_paths,
+            progress=tell,
+        )
+    _print(result, as_json=as_json)
+
+
+def _print(result: CaptureResult, *, as_json: bool) -> None:
+    if as_json:
+        from memprof.report.as_json import to_text
+
+        sys.stdout.write(to_text({"format": 1, **asdict(result), "path": str(result.path)}) + "\n")
+        return
+    from memprof.report.capture import capture_report
+    from memprof.report.console import make_console
+
+    make_console().print(capture_report(result))
