@@ -1,0 +1,108 @@
+"""Writing a snapshot: whole or not at all, and so that memory_viz opens it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import stat
+from pathlib import Path
+from typing import Any
+
+from memprof.errors import CaptureError
+
+__all__ = ["write_snapshot"]
+
+_PROTOCOL = 4
+"""The newest that memory_viz reads."""
+
+_CONTAINERS = frozenset({dict, list, tuple})
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+_NO_CONTAINER = _PLAIN - {int}
+_INT_END = 1 << 63
+"""memory_viz reads integers of eight bytes at most."""
+_TEXT_END = 1 << 32
+"""It has no opcode for a longer text."""
+
+
+def write_snapshot(snapshot: dict[str, Any], path: str | os.PathLike[str]) -> None:
+    """Write `snapshot` to `path` as a pickle that memory_viz opens.
+
+    The file is written beside its place and moved there once it is complete, so that `path` never holds half a
+    snapshot, and what was there before stays until then.
+
+    Raises
+    ------
+    CaptureError
+        The file cannot be written: no space, no permission, no such folder.
+    TypeError
+        A value is not one of dict, list, tuple, str, int, float, bool, None themselves (a subclass, such as a numpy
+        number, is not), or is a larger integer or text than memory_viz reads: names the place.
+    """
+    _check_plain(snapshot)
+    # Through a link: the file that it names is replaced, not the link.
+    target = Path(path).resolve()
+    with contextlib.suppress(OSError):
+        if not stat.S_ISREG(target.stat().st_mode):
+            raise CaptureError(f"{path} is not a plain file: name another place for the snapshot")
+    beside = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with beside.open("xb") as file:
+            pickle.dump(snapshot, file, protocol=_PROTOCOL)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(target)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise CaptureError(f"{path} cannot be written: {error.strerror or error}; nothing was left there") from None
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def _check_plain(root: Any) -> None:
+    """Make sure that pickling `root` takes memory_viz's opcodes only; each container is looked at once."""
+    if type(root) not in _CONTAINERS:
+        raise TypeError(f"a snapshot is a dict or a list, not a {type(root).__name__}")
+    seen = {id(root)}
+    waiting = [root]
+    while waiting:
+        container = waiting.pop()
+        values = container.values() if type(container) is dict else container
+        if type(container) is dict and not set(map(type, container)) <= _PLAIN:
+            raise TypeError(f"{_place(root, container)} has a key that is no plain value")
+        kinds = set(map(type, values))
+        if kinds <= _NO_CONTAINER and str not in kinds:
+            continue
+        for value in values:
+            kind = type(value)
+            if kind in _CONTAINERS:
+                if id(value) not in seen:
+                    seen.add(id(value))
+                    waiting.append(value)
+            elif kind is int:
+                if not -_INT_END <= value < _INT_END:
+                    raise TypeError(f"{_place(root, container)} holds an integer of more than 8 bytes")
+            elif kind is str:
+                if len(value) >= _TEXT_END // 4:
+                    raise TypeError(f"{_place(root, container)} holds a text of {len(value)} characters")
+            elif kind not in _PLAIN:
+                raise TypeError(
+                    f"{_place(root, container)} holds a {kind.__module__}.{kind.__qualname__}, no plain value"
+                )
+
+
+def _place(root: Any, wanted: Any) -> str:
+    """Return the way from `root` to the container `wanted`, such as ``snapshot['memprof']['labels']``."""
+    seen = {id(root)}
+    waiting: list[tuple[str, Any]] = [("snapshot", root)]
+    while waiting:
+        place, container = waiting.pop()
+        if container is wanted:
+            return place
+        pairs = container.items() if type(container) is dict else enumerate(container)
+        for key, value in pairs:
+            if type(value) in _CONTAINERS and id(value) not in seen:
+                seen.add(id(value))
+                waiting.append((f"{place}[{key!r}]", value))
+    return "snapshot"
