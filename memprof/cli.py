@@ -33,10 +33,6 @@ def main() -> None:
 
         sys.stderr.write(f"memprof: {clean(str(error), 1000)}\n")
         sys.exit(1)
-    except BrokenPipeError:
-        # The reader of our output (head, less) went away; that is its right.
-        sys.stderr.close()
-        sys.exit(0)
 
 
 @app.callback(invoke_without_command=True)

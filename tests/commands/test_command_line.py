@@ -1,0 +1,156 @@
+"""The command line from outside: exit codes, one-line errors, plain text through a pipe, JSON, a light start."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+STATE_KEYS = {
+    "event",
+    "allocated_bytes",
+    "requested_bytes",
+    "pending_free_bytes",
+    "reserved_bytes",
+    "device_used_bytes",
+    "managed_bytes",
+    "categories",
+    "requested",
+    "counts",
+    "finer",
+}
+CATEGORY_NAMES = {
+    "weights",
+    "optimizer_state",
+    "gradients",
+    "dequantized",
+    "weight_casts",
+    "inputs",
+    "activations",
+    "workspace",
+    "temporaries",
+    "unknown",
+}
+ADDRESS = 0x7F0000000000
+ESCAPE = "\x1b[2Jevil"
+
+
+def memprof(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "memprof", *map(str, arguments)], capture_output=True, text=True, check=False, **options
+    )
+
+
+@pytest.fixture
+def snapshot(tmp_path):
+    """One live allocation, whose function name tries to clear the screen."""
+    frames = [{"name": ESCAPE, "filename": "train.py", "line": 3}]
+    common = {"addr": ADDRESS, "stream": 0, "frames": frames}
+    trace = [
+        {"action": "segment_alloc", "size": 2**21, "time_us": 1, **common},
+        {"action": "alloc", "size": 1000, "time_us": 2, **common},
+    ]
+    blocks = [
+        {"address": ADDRESS, "size": 1024, "requested_size": 1000, "state": "active_allocated", "frames": frames},
+        {"address": ADDRESS + 1024, "size": 2**21 - 1024, "requested_size": 0, "state": "inactive", "frames": []},
+    ]
+    segment = {
+        "device": 0,
+        "address": ADDRESS,
+        "total_size": 2**21,
+        "stream": 0,
+        "segment_type": "small",
+        "blocks": blocks,
+    }
+    path = tmp_path / "run.pickle"
+    path.write_bytes(pickle.dumps({"segments": [segment], "device_traces": [trace]}, protocol=4))
+    return path
+
+
+def test_breakdown_prints_plain_text_through_a_pipe(snapshot):
+    done = memprof("breakdown", snapshot, "--by", "stack")
+
+    assert done.returncode == 0, done.stderr
+    assert "allocated" in done.stdout
+    assert "1,024 B" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_json_has_the_documented_shape(snapshot):
+    done = memprof("breakdown", snapshot, "--json", "--at", "end")
+
+    value = json.loads(done.stdout)
+    (device,) = value["devices"]
+    assert (value["format"], value["source"], device["classified_by"], device["events"]) == (1, "unknown", "rules", 2)
+    for name in ("base", "peak", "end"):
+        assert set(device[name]) == STATE_KEYS
+        assert set(device[name]["categories"]) == CATEGORY_NAMES
+        assert sum(device[name]["categories"].values()) == device[name]["allocated_bytes"]
+    assert device["at"] is None  # the end is the peak here
+    assert device["max_reserved_bytes"] == 2**21
+    assert device["top"][0]["bytes"] == 1024
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["breakdown", "no-such-file.pickle"], "no-such-file.pickle"),
+        (["breakdown", "{file}", "--at", "tomorrow"], "--at 'tomorrow'"),
+        (["breakdown", "{file}", "--by", "colour"], "--by 'colour'"),
+        (["breakdown", "{file}", "--device", "7"], "device 7"),
+    ],
+)
+def test_our_errors_are_one_line_and_exit_1(snapshot, arguments, said):
+    done = memprof(*[argument.format(file=snapshot) for argument in arguments])
+
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert said in done.stderr
+    assert done.stderr.startswith("memprof: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["breakdown"], ["no-such-command"], ["breakdown", "a", "--top", "many"]])
+def test_wrong_usage_exits_2(arguments):
+    assert memprof(*arguments).returncode == 2
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["breakdown", "--help"], ["capture", "--help"]])
+def test_help(arguments):
+    done = memprof(*arguments)
+
+    assert done.returncode == 0
+    if len(arguments) > 1:
+        assert "Example:" in done.stdout
+
+
+def test_reader_that_goes_away_is_told_nothing(snapshot):
+    pipe = f"'{sys.executable}' -m memprof breakdown '{snapshot}' | true"
+    done = subprocess.run(["bash", "-c", pipe], capture_output=True, text=True, check=True)
+
+    assert done.stderr == ""
+
+
+def test_breakdown_imports_neither_torch_nor_plotly(snapshot):
+    code = (
+        "import sys\nfrom memprof.cli import app\n"
+        f"app(['breakdown', {str(snapshot)!r}], standalone_mode=False)\n"
+        "print({'torch', 'plotly', 'pandas'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
+
+    assert done.stdout.rstrip().endswith("set()")
+
+
+def test_public_names_are_there():
+    import memprof
+
+    assert sorted(memprof.__all__) == memprof.__all__
+    for name in memprof.__all__:
+        assert getattr(memprof, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = memprof.nothing
