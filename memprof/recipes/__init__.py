@@ -1,1 +1,1 @@
-"""Recipes: each builds a model, an optimizer, batches and a training step. Imports torch."""
+"""Training runs that can be recorded; each builds model, optimizer, batches and step, and is one small file."""

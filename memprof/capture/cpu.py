@@ -1,0 +1,84 @@
+"""Makes a snapshot, in torch's form, of the profiler's memory events on the CPU.
+
+The CPU has no caching allocator: every live block is a segment of its own, and there are no reserved bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from memprof.capture.labelling import NODE, PLUMBING
+from memprof.capture.marks import parse
+
+if TYPE_CHECKING:
+    from memprof.capture.timeline import MemoryEvent, Timeline
+
+__all__ = ["snapshot_of"]
+
+
+def snapshot_of(timeline: Timeline) -> dict[str, Any]:
+    """Return a snapshot dict: an alloc, or a free_requested and free_completed, for every memory event.
+
+    A free of what was allocated before the recording stands alone, as in torch's own files. Python stacks are not to be
+    had without slowing the run many times over; the frames are the ops and modules around the allocation instead, in
+    the form that torch uses for C++ frames.
+    """
+    entries: list[dict[str, Any]] = []
+    live: dict[int, tuple[MemoryEvent, list[dict[str, Any]]]] = {}
+    stacks: dict[int, list[dict[str, Any]]] = {-1: []}
+    for event in timeline.memory:
+        common = {"addr": event.address, "size": abs(event.size), "stream": 0, "time_us": event.time_ns // 1000}
+        if event.size > 0:
+            frames = stacks.get(event.op)
+            if frames is None:
+                frames = stacks[event.op] = _frames(timeline, event.op)
+            entries.append({"action": "alloc", **common, "frames": frames})
+            live[event.address] = event, frames
+        else:
+            live.pop(event.address, None)
+            entries.append({"action": "free_requested", **common, "frames": []})
+            entries.append({"action": "free_completed", **common, "frames": []})
+    segments = [_segment(*live[address]) for address in sorted(live)]
+    return {"segments": segments, "device_traces": [entries]}
+
+
+def _segment(event: MemoryEvent, frames: list[dict[str, Any]]) -> dict[str, Any]:
+    size = event.size
+    return {
+        "device": 0,
+        "address": event.address,
+        "total_size": size,
+        "allocated_size": size,
+        "active_size": size,
+        "requested_size": size,
+        "stream": 0,
+        "segment_type": "large",
+        "segment_pool_id": (0, 0),
+        "is_expandable": False,
+        "frames": [],
+        "blocks": [
+            {
+                "address": event.address,
+                "size": size,
+                "requested_size": size,
+                "state": "active_allocated",
+                "frames": frames,
+            }
+        ],
+    }
+
+
+def _frames(timeline: Timeline, op: int) -> list[dict[str, Any]]:
+    names = []
+    for around in timeline.around(op):
+        mark = parse(around.name)
+        if mark is None:
+            if around.name not in PLUMBING:
+                names.append(around.name.removeprefix(NODE))
+        elif mark.kind == "module":
+            names.append(f"module {mark.name or '(root)'}")
+        elif mark.kind == "phase":
+            names.append(f"{mark.name} of step {mark.step}")
+    # A node's two ranges, the engine's and its own, have the same name.
+    kept = [name for name, inner in zip(names, ["", *names], strict=False) if name != inner]
+    return [{"name": name, "filename": "??", "line": 0} for name in kept]

@@ -1,0 +1,64 @@
+"""The names of the ranges that a capture writes into the profiler's stream, both ways.
+
+They travel as text through torch's profiler, so they are written and read in one place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["MARK", "Mark", "module_mark", "parse", "phase_mark", "saved_mark", "sight_mark"]
+
+MARK = "memprof."
+"""What every mark's name begins with."""
+SEPARATOR = "\x1f"
+"""ASCII unit separator: no module, parameter or phase has it in its name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """One mark, read back."""
+
+    kind: str
+    """phase, module, saved or sight."""
+    name: str = ""
+    """Phase, module path, or the parameter's name of a sight."""
+    step: int = -1
+    category: str = ""
+    finer: str = ""
+
+
+def phase_mark(name: str, step: int) -> str:
+    """Name the range of one phase of one step."""
+    return f"{MARK}phase{SEPARATOR}{name}{SEPARATOR}{step}"
+
+
+def module_mark(name: str) -> str:
+    """Name the range of one module's forward; the root module's name is empty."""
+    return f"{MARK}module{SEPARATOR}{name}"
+
+
+def saved_mark() -> str:
+    """Name the range whose tensor autograd saves for backward."""
+    return f"{MARK}saved"
+
+
+def sight_mark(category: str, finer: str, name: str) -> str:
+    """Name the range whose tensor is of `category` and `finer`."""
+    return f"{MARK}sight{SEPARATOR}{category}{SEPARATOR}{finer}{SEPARATOR}{name}"
+
+
+def parse(text: str) -> Mark | None:
+    """Read a range's name; None if it is not a mark."""
+    if not text.startswith(MARK):
+        return None
+    kind, *fields = text.removeprefix(MARK).split(SEPARATOR)
+    if kind == "phase":
+        return Mark(kind=kind, name=fields[0], step=int(fields[1]))
+    if kind == "module":
+        return Mark(kind=kind, name=fields[0])
+    if kind == "saved":
+        return Mark(kind=kind)
+    if kind == "sight":
+        return Mark(kind=kind, category=fields[0], finer=fields[1], name=fields[2])
+    return None

@@ -1,0 +1,118 @@
+"""Runs torch's profiler beside a run and reads its events as a `Timeline`.
+
+Only CPU activities are recorded: op ranges with the tensors that each op was given, and the allocator's memory events.
+The profiler gives every allocation the op around it, on whichever thread, without touching the tensors.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from torch._C._profiler import RecordScope, _EventType, _TensorMetadata
+from torch.profiler import ProfilerActivity, profile
+
+from memprof.capture.timeline import MemoryEvent, Op, TensorSight, Timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch
+
+__all__ = ["profiled", "read_timeline"]
+
+
+@contextmanager
+def profiled(*, tensors: bool) -> Iterator[profile]:
+    """Profile what runs inside; the events can be read after it ended.
+
+    Parameters
+    ----------
+    tensors
+        Also record which tensors each op is given.
+    """
+    # Kineto prints a line when it starts and stops; only its log level silences it, and it reads that when it starts.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    profiler = profile(activities=[ProfilerActivity.CPU], record_shapes=tensors, profile_memory=True)
+    with profiler:
+        yield profiler
+
+
+def read_timeline(profiler: profile, device: torch.device) -> Timeline:
+    """Read what `profiler` recorded; memory events of `device` only."""
+    # torch.profiler.profile keeps the finished result here; _memory_profiler in torch/profiler reads the same.
+    assert profiler.profiler is not None
+    result = profiler.profiler.kineto_results
+    assert result is not None
+    moments: list[tuple[int, int, int, bool]] = []  # time, order within the walk, row, whether it is an op's end
+    ops: list[Any] = []
+    memory: list[Any] = []
+    order = 0
+    # Entering and leaving are two visits, so that ranges nest by the walk's order where times are equal.
+    pending: list[tuple[Any, int, bool]] = [(event, -1, False) for event in reversed(result.experimental_event_tree())]
+    while pending:
+        event, parent, leaving = pending.pop()
+        order += 1
+        if leaving:
+            moments.append((event.end_time_ns, order, parent, True))
+            continue
+        row = parent
+        if event.tag == _EventType.TorchOp:
+            row = len(ops)
+            ops.append((event, parent))
+            moments.append((event.start_time_ns, order, row, False))
+            pending.append((event, row, True))
+        elif event.tag == _EventType.Allocation and event.extra_fields.device == device:
+            moments.append((event.start_time_ns, order, -1 - len(memory), False))
+            memory.append((event, parent))
+        pending.extend((child, row, False) for child in reversed(event.children))
+    moments.sort()
+    starts, ends, ats = [0] * len(ops), [0] * len(ops), [0] * len(memory)
+    for rank, (_, _, row, leaving) in enumerate(moments):
+        if row < 0:
+            ats[-1 - row] = rank
+        elif leaving:
+            ends[row] = rank
+        else:
+            starts[row] = rank
+    return Timeline(
+        ops=[_op(event, parent, starts[row], ends[row]) for row, (event, parent) in enumerate(ops)],
+        memory=sorted(
+            (_memory_event(event, parent, ats[row]) for row, (event, parent) in enumerate(memory)), key=lambda m: m.at
+        ),
+    )
+
+
+def _op(event: Any, parent: int, start: int, end: int) -> Op:
+    fields = event.extra_fields
+    return Op(
+        name=event.name,
+        parent=parent,
+        start=start,
+        end=end,
+        sequence=fields.sequence_number,
+        backward=fields.scope == RecordScope.BACKWARD_FUNCTION,
+        operator=fields.scope != RecordScope.USER_SCOPE,
+        tensors=tuple(_tensors(fields.inputs)),
+    )
+
+
+def _tensors(values: list[Any]) -> Iterator[TensorSight]:
+    for value in values:
+        if isinstance(value, _TensorMetadata):
+            if value.storage_data_ptr:
+                dtype = value.dtype
+                yield TensorSight(
+                    value.storage_data_ptr,
+                    str(dtype).removeprefix("torch."),
+                    tuple(value.sizes),
+                    dtype.itemsize,
+                )
+        elif isinstance(value, list):
+            yield from _tensors(value)
+
+
+def _memory_event(event: Any, parent: int, at: int) -> MemoryEvent:
+    fields = event.extra_fields
+    return MemoryEvent(at=at, time_ns=event.start_time_ns, address=fields.ptr, size=fields.alloc_size, op=parent)
