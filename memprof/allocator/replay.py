@@ -13,6 +13,7 @@ import numpy as np
 
 from memprof.allocator.account import Allocations, Replay
 from memprof.allocator.blocks import block_sizes
+from memprof.allocator.conf import completed
 from memprof.allocator.lifetimes import FREE, RELEASE, find, lives_of, overlapping, stable_order
 from memprof.allocator.rules import round_sizes
 from memprof.allocator.segments import segment_lives
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from memprof.trace.model import DeviceTrace, Events, Settings
+    from memprof.trace.model import DeviceTrace, Settings
 
     Column = NDArray[np.int64]
 
@@ -46,10 +47,6 @@ class _Known:
     final_size: Column
     """Size of the block in the file's segments, for those that are there at the end; -1 for the others."""
 
-    def taken(self, rows: NDArray[np.int64]) -> _Known:
-        """Return some of the rows, in that order."""
-        return _Known(**{name: getattr(self, name)[rows] for name in self.__slots__})
-
     def followed_by(self, other: _Known) -> _Known:
         """Return the rows of both."""
         return _Known(**{name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in self.__slots__})
@@ -69,8 +66,9 @@ def replay(
         Called with the fraction that is done, 0 to 1.
     """
     tell = progress or (lambda _: None)
+    settings = completed(settings)
     notes: list[str] = []
-    known = _from_events(device.events, notes)
+    known = _from_events(device, notes)
     tell(0.4)
     known = _reconciled(known, device, notes)
     tell(0.5)
@@ -91,7 +89,7 @@ def replay(
     if wrong := int(np.count_nonzero(told & (size != known.final_size) & (known.born >= 0))):
         notes.append(
             f"{wrong:,} blocks have another size in the file's segments than the allocator's rules give: the "
-            "segments' size is used (were the allocator's settings changed during the run?)."
+            "segments' size is used (were the allocator's settings changed during the run?)"
         )
     size = np.where(told, known.final_size, size)
     tell(0.8)
@@ -100,8 +98,9 @@ def replay(
     return result
 
 
-def _from_events(events: Events, notes: list[str]) -> _Known:
+def _from_events(device: DeviceTrace, notes: list[str]) -> _Known:
     """Pair the trace's alloc and free entries; rows by address, then birth."""
+    events, blocks = device.events, device.blocks
     count = len(events)
     rows = np.flatnonzero(events.action <= Action.FREE_COMPLETED)
     # The codes of these actions are those of ALLOC, FREE and RELEASE.
@@ -117,13 +116,16 @@ def _from_events(events: Events, notes: list[str]) -> _Known:
         unfreed &= lives.born >= 0
     freed = np.where(unfreed, released, freed)
     if not completed_known:
-        released = freed
+        # Blocks went back when they were freed, for all that is known, but for those that still wait at the end.
+        waiting = find(blocks.address[blocks.state == BlockState.PENDING_FREE], lives.address)[1]
+        waiting[:-1] &= lives.address[1:] != lives.address[:-1]
+        released = np.where(waiting, count, freed)
     if lives.strays:
-        notes.append(f"{lives.strays:,} free entries of the trace free what is not allocated: ignored.")
+        notes.append(f"{lives.strays:,} free entries of the trace free what is not allocated: ignored")
     if lives.unended:
         notes.append(
             f"{lives.unended:,} allocations were never freed in the trace, but their address was given out again: "
-            "counted as freed just then."
+            "counted as freed just then"
         )
     began = lives.born >= 0
     return _Known(
@@ -143,7 +145,7 @@ def _reconciled(known: _Known, device: DeviceTrace, notes: list[str]) -> _Known:
     count, blocks = len(device.events), device.blocks
     if len(device.segments) == 0 and count:
         if live := int(np.count_nonzero(known.freed == count)):
-            notes.append(f"the file has no segments: that {live:,} allocations live at the end is the trace's word.")
+            notes.append(f"the file has no segments: that {live:,} allocations live at the end is the trace's word")
         return known
     last = count - 1
     allocated = np.flatnonzero(blocks.state == BlockState.ALLOCATED)
@@ -153,7 +155,7 @@ def _reconciled(known: _Known, device: DeviceTrace, notes: list[str]) -> _Known:
     if len(lost):
         notes.append(
             f"{len(lost):,} allocations ({int(known.requested[lost].sum()):,} requested bytes) live by the trace are "
-            "not in the file's segments, which are the truth for the end: counted as freed at the last event."
+            "not in the file's segments, which are the truth for the end: counted as freed at the last event"
         )
         known.freed[lost] = last
         known.released[lost[~find(blocks.address[pending], known.address[lost])[1]]] = last
@@ -164,7 +166,7 @@ def _reconciled(known: _Known, device: DeviceTrace, notes: list[str]) -> _Known:
     if len(lost):
         notes.append(
             f"{len(lost):,} blocks that wait for another stream by the trace are free in the file's segments: counted "
-            "as returned at the last event."
+            "as returned at the last event"
         )
         known.released[lost] = last
     unseen_pending = pending[~find(known.address[waiting], blocks.address[pending])[1]]
@@ -178,7 +180,7 @@ def _reconciled(known: _Known, device: DeviceTrace, notes: list[str]) -> _Known:
     if late.any():
         notes.append(
             f"{int(late.sum()):,} blocks ({int(size[late].sum()):,} bytes) of the file's segments lie where the trace "
-            "has other memory: counted as allocated at the last event."
+            "has other memory: counted as allocated at the last event"
         )
     return known.followed_by(
         _Known(
@@ -215,7 +217,7 @@ def _summed(known: _Known, size: Column, count: int, reserved: Column | None, no
         notes.insert(
             0,
             f"{base:,} allocations ({int(size[:base].sum()):,} bytes) were there before the first event: recording "
-            "began later than the program, or the oldest entries are lost.",
+            "began later than the program, or the oldest entries are lost",
         )
     allocated = _running(count, [(born, size), (freed, -size)])
     pending = _running(count, [(freed, size), (released, -size)])
@@ -224,7 +226,7 @@ def _summed(known: _Known, size: Column, count: int, reserved: Column | None, no
         if len(short := np.flatnonzero(used > reserved)):
             notes.append(
                 f"the trace uses up to {int((used - reserved).max()):,} bytes more than the known segments have, from "
-                f"event {int(short[0]) - 1:,} on: segment entries are missing, and reserved is raised to what is used."
+                f"event {int(short[0]) - 1:,} on: segment entries are missing, and reserved is raised to what is used"
             )
             reserved = np.maximum(reserved, used)
     return Replay(

@@ -56,7 +56,7 @@ def segment_lives(device: DeviceTrace) -> SegmentLives:
             freed[lost] = count - 1
             notes.append(
                 f"{len(lost):,} segments ({int(size[lost].sum()):,} bytes) live by the trace are not in the file's "
-                "segments: counted as freed at the last event."
+                "segments: counted as freed at the last event"
             )
     unseen = ~find(address[live], final_address)[1]  # lives are sorted by address
     if unseen.any():
@@ -68,7 +68,7 @@ def segment_lives(device: DeviceTrace) -> SegmentLives:
         if late.any():
             notes.append(
                 f"{int(late.sum()):,} segments of the file lie where the trace had freed others: counted as "
-                "allocated at the last event."
+                "allocated at the last event"
             )
 
     change = np.zeros(count + 1, dtype=np.int64)
@@ -84,7 +84,7 @@ def segment_lives(device: DeviceTrace) -> SegmentLives:
         change[count] += before
         notes.append(
             f"the trace maps {-before:,} bytes of expandable segments more than the file's segments have: counted as "
-            "unmapped at the last event."
+            "unmapped at the last event"
         )
     return SegmentLives(
         address=address, size=size, born=born, freed=freed, reserved=np.cumsum(change), notes=tuple(notes)

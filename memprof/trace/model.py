@@ -240,6 +240,8 @@ class Settings:
     """Bytes; ``max_non_split_rounding_mb``, in the conf string only."""
     large_segment_size: int = 20 << 20
     """Bytes; ``large_segment_size_mb`` (newest torch), in the conf string only."""
+    memory_fraction: float = 1.0
+    """``per_process_memory_fraction``, in the conf string only; 1 is no limit."""
     conf: str = ""
     """The setting as the user wrote it."""
 
