@@ -11,6 +11,7 @@ import io
 import os
 
 from memprof.errors import InputError
+from memprof.trace.check import shown
 from memprof.trace.formats import load_file
 from memprof.trace.limits import Budget
 from memprof.trace.snapshot import read_snapshot
@@ -34,6 +35,9 @@ def main() -> None:
         send_error("needs more memory than a snapshot of its size should: damaged, or made to do harm", sink)
     except RecursionError:
         send_error("is nested beyond reason: not a torch memory snapshot", sink)
+    except Exception as error:  # noqa: BLE001 - a fault of ours has to be one line of the parent as well
+        kind, fact = type(error).__name__, shown(str(error)).removeprefix("the text ")
+        send_error(f"could not be read because of a fault in memprof ({kind}: {fact}): please report it", sink)
     else:
         send(trace, sink)
     os._exit(0)

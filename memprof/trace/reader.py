@@ -167,7 +167,8 @@ def _open(path: str) -> int:
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except PermissionError as error:
-        if Path(path).is_dir():  # what Windows says of a directory
+        # What Windows says of a directory; Path.is_dir would raise again.
+        if os.path.isdir(path):  # noqa: PTH112
             raise InputError(f"{path} is a directory: name the snapshot file in it") from None
         raise InputError(f"{path}: no permission to read it ({error.strerror})") from None
     except (OSError, ValueError) as error:

@@ -110,6 +110,7 @@ def _frame_key(frame: Any) -> tuple[str, str, int]:
     for key, value in (("name", name), ("filename", filename)):
         if type(value) is not str:
             raise BadFrameError(frame, f"has {shown(value)} as its {key}, not a text")
-    if type(line) is not int or not -_LINE_END <= line < _LINE_END:
+    if type(line) is not int:
         raise BadFrameError(frame, f"has {shown(line)} as its line, not a line number")
-    return clean(name), clean(filename), line
+    # torch writes an unknown line as -1, and in some versions that as an unsigned integer.
+    return clean(name), clean(filename), line if 0 <= line < _LINE_END else 0

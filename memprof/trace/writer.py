@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import pickle
 import stat
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memprof.errors import CaptureError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["write_snapshot"]
 
@@ -29,7 +33,8 @@ def write_snapshot(snapshot: dict[str, Any], path: str | os.PathLike[str]) -> No
     """Write `snapshot` to `path` as a pickle that memory_viz opens.
 
     The file is written beside its place and moved there once it is complete, so that `path` never holds half a
-    snapshot, and what was there before stays until then.
+    snapshot, and what was there before stays until then. An unsigned integer of 8 bytes that is too large for a signed
+    one is replaced in `snapshot` itself by the signed one of the same bits.
 
     Raises
     ------
@@ -39,7 +44,24 @@ def write_snapshot(snapshot: dict[str, Any], path: str | os.PathLike[str]) -> No
         A value is not one of dict, list, tuple, str, int, float, bool, None themselves (a subclass, such as a numpy
         number, is not), or is a larger integer or text than memory_viz reads: names the place.
     """
-    _check_plain(snapshot)
+    with _no_collection():
+        _check_plain(snapshot)
+        _write(snapshot, path)
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the garbage collector from walking millions of containers again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _write(snapshot: dict[str, Any], path: str | os.PathLike[str]) -> None:
     # Through a link: the file that it names is replaced, not the link.
     target = Path(path).resolve()
     with contextlib.suppress(OSError):
@@ -68,7 +90,7 @@ def _check_plain(root: Any) -> None:
     waiting = [root]
     while waiting:
         container = waiting.pop()
-        values = container.values() if type(container) is dict else container
+        values = list(container.values()) if type(container) is dict else container
         if type(container) is dict and not set(map(type, container)) <= _PLAIN:
             raise TypeError(f"{_place(root, container)} has a key that is no plain value")
         kinds = set(map(type, values))
@@ -82,7 +104,7 @@ def _check_plain(root: Any) -> None:
                     waiting.append(value)
             elif kind is int:
                 if not -_INT_END <= value < _INT_END:
-                    raise TypeError(f"{_place(root, container)} holds an integer of more than 8 bytes")
+                    _make_signed(root, container, value)
             elif kind is str:
                 if len(value) >= _TEXT_END // 4:
                     raise TypeError(f"{_place(root, container)} holds a text of {len(value)} characters")
@@ -90,6 +112,15 @@ def _check_plain(root: Any) -> None:
                 raise TypeError(
                     f"{_place(root, container)} holds a {kind.__module__}.{kind.__qualname__}, no plain value"
                 )
+
+
+def _make_signed(root: Any, container: Any, value: int) -> None:
+    """Write an unsigned integer of 8 bytes as the signed one of the same bits: torch has 2**64 - 1 for line -1."""
+    if type(container) is tuple or not _INT_END <= value < 2 * _INT_END:
+        raise TypeError(f"{_place(root, container)} holds an integer of more than 8 bytes")
+    for key, found in container.items() if type(container) is dict else enumerate(container):
+        if type(found) is int and found == value:
+            container[key] = value - 2 * _INT_END
 
 
 def _place(root: Any, wanted: Any) -> str:
