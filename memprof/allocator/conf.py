@@ -16,7 +16,7 @@ from memprof.trace.model import Settings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["completed", "parse_alloc_conf"]
+__all__ = ["parse_alloc_conf"]
 
 _MIB = 1 << 20
 _WITHOUT_EFFECT = frozenset(
@@ -62,31 +62,18 @@ def parse_alloc_conf(text: str) -> Settings:
     return settings
 
 
-def completed(settings: Settings) -> Settings:
-    """Fill in what a snapshot does not list on its own, but its conf string has; what cannot be read is left alone."""
-    try:
-        told = parse_alloc_conf(settings.conf)
-    except (InputError, UnsupportedError):
-        return settings
-    return replace(
-        settings,
-        max_non_split_rounding_size=told.max_non_split_rounding_size,
-        large_segment_size=told.large_segment_size,
-        memory_fraction=told.memory_fraction,
-    )
-
-
 def _options(text: str) -> list[tuple[str, str]]:
     """Cut the text into names and values; blanks do not matter, and a value in brackets may have commas."""
     compact = re.sub(r"\s", "", text)
-    options = []
-    for part in re.findall(r"(?:[^,\[\]]|\[[^\[\]]*\])+", compact):
-        name, colon, value = part.partition(":")
-        if not colon or not value:
-            raise InputError(f"allocator setting {part!r} is not of the form name:value")
-        options.append((name, value))
-    if compact and sum(len(name) + len(value) + 1 for name, value in options) + len(options) - 1 != len(compact):
+    part = r"(?:[^,\[\]]|\[[^\[\]]*\])+"
+    if not re.fullmatch(rf"(?:{part}(?:,{part})*)?", compact):
         raise InputError(f"allocator settings {text!r} cannot be read: write name:value,name:value")
+    options = []
+    for option in re.findall(part, compact):
+        name, colon, value = option.partition(":")
+        if not colon or not value:
+            raise InputError(f"allocator setting {option!r} is not of the form name:value")
+        options.append((name, value))
     return options
 
 
@@ -162,7 +149,7 @@ def _roundup(settings: Settings, name: str, value: str) -> Settings:
             start, _, count = pair.partition(":")
             divisions = _divisions(name, count)
             if start == ">":
-                per_interval[last:] = [divisions] * (_INTERVALS - last)
+                per_interval[last + 1 :] = [divisions] * (_INTERVALS - last - 1)
                 continue
             mebibytes = _whole(name, start)
             if mebibytes.bit_count() != 1:

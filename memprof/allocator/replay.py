@@ -13,10 +13,10 @@ import numpy as np
 
 from memprof.allocator.account import Allocations, Replay
 from memprof.allocator.blocks import block_sizes
-from memprof.allocator.conf import completed
 from memprof.allocator.lifetimes import FREE, RELEASE, find, lives_of, overlapping, stable_order
 from memprof.allocator.rules import round_sizes
 from memprof.allocator.segments import segment_lives
+from memprof.errors import InputError
 from memprof.trace.model import Action, BlockState, Source
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["replay"]
 
 _UNKNOWN = -1
+_MOST_BYTES = 1 << 62
+"""More than any run allocates in its life; sums of columns stay within 64 bits."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,9 +66,18 @@ def replay(
     ----------
     progress
         Called with the fraction that is done, 0 to 1.
+
+    Raises
+    ------
+    InputError
+        Sizes beyond reason: the file is damaged.
     """
     tell = progress or (lambda _: None)
-    settings = completed(settings)
+    for what, sizes in (("trace", device.events.size), ("segments", device.blocks.size)):
+        if sizes.sum(dtype=np.float64) >= _MOST_BYTES:
+            raise InputError(
+                f"device {device.device}: the sizes in the {what} add up to over 4 EiB: the file is damaged"
+            )
     notes: list[str] = []
     known = _from_events(device, notes)
     tell(0.4)

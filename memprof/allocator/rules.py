@@ -38,7 +38,8 @@ unsplit in the large pool."""
 SMALL_BUFFER = 2 << 20
 """``kSmallBuffer``: segment of the small pool, and page of its expandable segments."""
 MIN_LARGE_ALLOC = 10 << 20
-"""``kMinLargeAlloc``: smaller requests of the large pool share segments of `Settings.large_segment_size`."""
+"""``kMinLargeAlloc``: smaller requests of the large pool share segments of ``large_segment_size`` (``kLargeBuffer``
+before torch 2.10); torch takes no smaller value for that."""
 ROUND_LARGE = 2 << 20
 """``kRoundLarge``: larger requests get a segment of their own, rounded up to it."""
 
@@ -95,13 +96,13 @@ def segment_size(rounded: int, settings: Settings) -> int:
     if rounded <= SMALL_SIZE:
         return SMALL_BUFFER
     if rounded < MIN_LARGE_ALLOC:
-        return settings.large_segment_size
+        return max(settings.large_segment_size, MIN_LARGE_ALLOC)
     return (rounded + ROUND_LARGE - 1) // ROUND_LARGE * ROUND_LARGE
 
 
 def page_size(settings: Settings, *, small: bool) -> int:
     """Return the bytes in which an expandable segment is mapped and unmapped (``find_expandable_block``)."""
-    return SMALL_BUFFER if small else settings.large_segment_size
+    return SMALL_BUFFER if small else max(settings.large_segment_size, MIN_LARGE_ALLOC)
 
 
 def splits_exactly(settings: Settings, *, small: bool) -> bool:

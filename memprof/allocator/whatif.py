@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memprof.allocator.conf import completed
 from memprof.allocator.counters import OutOfMemory
 from memprof.allocator.driver import AddressOrder, Driver
 from memprof.allocator.replay import replay
@@ -109,12 +108,12 @@ def what_if(
     notes = _caveats(device, account)
     failed = np.flatnonzero(device.events.action == Action.OOM)
     known = int(account.reserved[failed[0] + 1] + device.events.address[failed[0]]) if len(failed) else None
-    control = _run(device, account, completed(recorded), Driver(known, order=orders[0]))
+    control = _run(device, account, recorded, Driver(known, order=orders[0]))
     capacity = known if capacity is None else capacity
     runs = []
     for number, order in enumerate(orders):
         tell((number + 1) / (len(orders) + 1))
-        runs.append(_run(device, account, completed(settings), Driver(capacity, order=order)))
+        runs.append(_run(device, account, settings, Driver(capacity, order=order)))
     tell(1.0)
     chosen = runs[0]
     peaks = [run.allocator.counters.reserved_peak for run in runs]
