@@ -59,9 +59,11 @@ class CudaDevice:
     def start(self, *, stacks: str, max_entries: int) -> None:
         """Switch on the allocator's history."""
         torch.cuda.init()  # type: ignore[no-untyped-call]
-        torch.cuda.memory._record_memory_history(
-            max_entries=max_entries, stacks=stacks, global_record_annotations=True, clear_history=True
-        )
+        options = {"max_entries": max_entries, "stacks": stacks}
+        try:
+            torch.cuda.memory._record_memory_history(**options, global_record_annotations=True)  # type: ignore[arg-type]
+        except TypeError:  # a torch that does not know annotations yet
+            torch.cuda.memory._record_memory_history(**options)  # type: ignore[arg-type]
 
     def stop(self, timeline: Timeline | None) -> dict[str, Any]:  # noqa: ARG002 - the CPU needs it
         """Take the snapshot and switch the history off."""

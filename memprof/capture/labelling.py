@@ -40,6 +40,9 @@ COPIES = frozenset({CONVERT, "aten::clone"})
 """Ops whose result holds the values of their first tensor."""
 DEQUANTIZE = ("bitsandbytes::dequantize_",)
 """Beginnings of the names of ops whose result is a quantized tensor at full precision."""
+FUSED = frozenset({"bitsandbytes::gemm_4bit", "bitsandbytes::gemv_4bit"})
+"""Ops that may rebuild the quantized weight, their second tensor, in a buffer of their own; CUDA has no op for that
+(``_dequant_linear_fallback`` in bitsandbytes/backends/cuda/ops.py)."""
 LIBRARY = (
     "mm",
     "bmm",
@@ -106,8 +109,8 @@ class _Facts:
     """Allocation that it is a copy of, or was dequantized from; -1 if of none."""
     converted: bool = False
     """The copy is of another dtype (or device) than its source."""
-    dequantized: bool = False
-    """It was allocated inside a dequantizing op."""
+    dequantized: int = -1
+    """Op that dequantizes, in which it was allocated; -1 if in none."""
 
 
 def label(timeline: Timeline) -> tuple[list[Label], list[Phase]]:
@@ -163,16 +166,15 @@ def _walk(timeline: Timeline, marks: list[Mark | None]) -> tuple[list[Label], li
                 labels[live.pop(event.address)].freed = event.at
             continue
         op, mark = timeline.ops[row], marks[row]
-        first = True
+        if op.name in COPIES or op.name.startswith(DEQUANTIZE):
+            sources[row] = live.get(op.tensors[0].address, -1)
+        elif op.name in FUSED:
+            sources[row] = live.get(op.tensors[1].address, -1) if len(op.tensors) > 1 else -1
         for tensor in op.tensors:
             allocation = live.get(tensor.address)
             if allocation is None:
-                first = False
                 continue
             fact = facts[allocation]
-            if first and (op.name in COPIES or op.name.startswith(DEQUANTIZE)):
-                sources[row] = allocation
-            first = False
             if fact.first is None and tensor.bytes:
                 fact.first = tensor
             if mark is not None and mark.kind == "sight":
@@ -189,12 +191,14 @@ def _walk(timeline: Timeline, marks: list[Mark | None]) -> tuple[list[Label], li
 
 def _find_source(fact: _Facts, timeline: Timeline, sources: dict[int, int]) -> None:
     row = fact.op
+    direct = True
     while row >= 0:
         op = timeline.ops[row]
-        if op.name.startswith(DEQUANTIZE):
-            fact.dequantized = True
+        if op.name.startswith(DEQUANTIZE) or (direct and op.name in FUSED):
+            fact.dequantized = row
             fact.source = sources.get(row, -1)
             return
+        direct = direct and op.name in PLUMBING
         if op.name in COPIES and fact.source < 0:
             fact.source = sources.get(row, -1)
             fact.converted = op.name == CONVERT
@@ -276,10 +280,11 @@ def _judge(
             item.module = _owner(role.name)
         return
     node = next((op for op in around if op.name.startswith(NODE)), None)
-    rebuilt = fact.dequantized and item.freed > _end_of(around, DEQUANTIZE)
+    rebuilt = _is_rebuilt(item, fact, timeline)
     quantized = source is not None and source.category is Category.WEIGHTS and source.finer == "quantized"
-    copy_of_rebuilt = source is not None and source.category is Category.DEQUANTIZED and not fact.dequantized
-    if (rebuilt and item.phase != "init") or copy_of_rebuilt or (quantized and not fact.dequantized):
+    copied = fact.dequantized < 0
+    copy_of_rebuilt = source is not None and source.category is Category.DEQUANTIZED and copied
+    if (rebuilt and item.phase != "init") or copy_of_rebuilt or (quantized and copied):
         item.category = Category.DEQUANTIZED
         item.finer = "backward" if item.phase == "backward" else "forward"
         item.parameter = source.parameter if source is not None else ""
@@ -288,7 +293,7 @@ def _judge(
         source is not None
         and source.category in (Category.WEIGHTS, Category.WEIGHT_CASTS)
         and fact.converted
-        and not fact.dequantized
+        and copied
         and item.phase not in ("init", "optimizer")
     )
     workspace = _is_workspace(item, fact, around)
@@ -332,9 +337,12 @@ def _is_workspace(item: Label, fact: _Facts, around: list[Op]) -> bool:
     return library is not None and (item.freed < library.end or item.freed == FOREVER)
 
 
-def _end_of(around: list[Op], names: tuple[str, ...]) -> int:
-    """Rank at which the outermost of the enclosing ops of these names ends."""
-    return max((op.end for op in around if op.name.startswith(names)), default=FOREVER)
+def _is_rebuilt(item: Label, fact: _Facts, timeline: Timeline) -> bool:
+    """Tell a rebuilt weight: what a dequantizing op returns, and what an op that multiplies keeps to itself."""
+    if fact.dequantized < 0:
+        return False
+    op = timeline.ops[fact.dequantized]
+    return (item.freed < op.end) if op.name in FUSED else (item.freed > op.end)
 
 
 def _owner(parameter: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["MARK", "Mark", "module_mark", "parse", "phase_mark", "saved_mark", "sight_mark"]
+__all__ = ["MARK", "Mark", "memory_mark", "module_mark", "parse", "phase_mark", "saved_mark", "sight_mark"]
 
 MARK = "memprof."
 """What every mark's name begins with."""
@@ -20,12 +20,15 @@ class Mark:
     """One mark, read back."""
 
     kind: str
-    """phase, module, saved or sight."""
+    """phase, module, saved, sight or memory."""
     name: str = ""
     """Phase, module path, or the parameter's name of a sight."""
     step: int = -1
     category: str = ""
     finer: str = ""
+    address: int = 0
+    size: int = 0
+    """Bytes that a memory mark allocates; negative where it frees."""
 
 
 def phase_mark(name: str, step: int) -> str:
@@ -48,6 +51,14 @@ def sight_mark(category: str, finer: str, name: str) -> str:
     return f"{MARK}sight{SEPARATOR}{category}{SEPARATOR}{finer}{SEPARATOR}{name}"
 
 
+def memory_mark(address: int, size: int) -> str:
+    """Name the range that stands for an allocation (`size` > 0) or free (`size` < 0).
+
+    For a device whose allocator does not report to the profiler itself, such as a simulated one.
+    """
+    return f"{MARK}memory{SEPARATOR}{address}{SEPARATOR}{size}"
+
+
 def parse(text: str) -> Mark | None:
     """Read a range's name; None if it is not a mark."""
     if not text.startswith(MARK):
@@ -57,6 +68,8 @@ def parse(text: str) -> Mark | None:
         return Mark(kind=kind, name=fields[0], step=int(fields[1]))
     if kind == "module":
         return Mark(kind=kind, name=fields[0])
+    if kind == "memory":
+        return Mark(kind=kind, address=int(fields[0]), size=int(fields[1]))
     if kind == "saved":
         return Mark(kind=kind)
     if kind == "sight":

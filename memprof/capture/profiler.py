@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from torch._C._profiler import RecordScope, _EventType, _TensorMetadata
 from torch.profiler import ProfilerActivity, profile
 
+from memprof.capture.marks import MARK, parse
 from memprof.capture.timeline import MemoryEvent, Op, TensorSight, Timeline
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = ["profiled", "read_timeline"]
+
+MEMORY = f"{MARK}memory"
 
 
 @contextmanager
@@ -40,14 +43,14 @@ def profiled(*, tensors: bool) -> Iterator[profile]:
 
 
 def read_timeline(profiler: profile, device: torch.device) -> Timeline:
-    """Read what `profiler` recorded; memory events of `device` only."""
+    """Read what `profiler` recorded; memory events of `device` only, or the memory marks of a simulated one."""
     # torch.profiler.profile keeps the finished result here; _memory_profiler in torch/profiler reads the same.
     assert profiler.profiler is not None
     result = profiler.profiler.kineto_results
     assert result is not None
     moments: list[tuple[int, int, int, bool]] = []  # time, order within the walk, row, whether it is an op's end
-    ops: list[Any] = []
-    memory: list[Any] = []
+    ops: list[tuple[Any, int]] = []
+    memory: list[tuple[int, int, int, int]] = []  # time, address, size, op
     order = 0
     # Entering and leaving are two visits, so that ranges nest by the walk's order where times are equal.
     pending: list[tuple[Any, int, bool]] = [(event, -1, False) for event in reversed(result.experimental_event_tree())]
@@ -58,14 +61,19 @@ def read_timeline(profiler: profile, device: torch.device) -> Timeline:
             moments.append((event.end_time_ns, order, parent, True))
             continue
         row = parent
-        if event.tag == _EventType.TorchOp:
+        time = event.start_time_ns
+        mark = parse(event.name) if event.name.startswith(MEMORY) else None
+        if mark is not None:
+            moments.append((time, order, -1 - len(memory), False))
+            memory.append((time, mark.address, mark.size, parent))
+        elif event.tag == _EventType.TorchOp:
             row = len(ops)
             ops.append((event, parent))
-            moments.append((event.start_time_ns, order, row, False))
+            moments.append((time, order, row, False))
             pending.append((event, row, True))
         elif event.tag == _EventType.Allocation and event.extra_fields.device == device:
-            moments.append((event.start_time_ns, order, -1 - len(memory), False))
-            memory.append((event, parent))
+            moments.append((time, order, -1 - len(memory), False))
+            memory.append((time, event.extra_fields.ptr, event.extra_fields.alloc_size, parent))
         pending.extend((child, row, False) for child in reversed(event.children))
     moments.sort()
     starts, ends, ats = [0] * len(ops), [0] * len(ops), [0] * len(memory)
@@ -76,11 +84,13 @@ def read_timeline(profiler: profile, device: torch.device) -> Timeline:
             ends[row] = rank
         else:
             starts[row] = rank
+    events = [
+        MemoryEvent(at=at, time_ns=time, address=address, size=size, op=op)
+        for at, (time, address, size, op) in zip(ats, memory, strict=True)
+    ]
     return Timeline(
         ops=[_op(event, parent, starts[row], ends[row]) for row, (event, parent) in enumerate(ops)],
-        memory=sorted(
-            (_memory_event(event, parent, ats[row]) for row, (event, parent) in enumerate(memory)), key=lambda m: m.at
-        ),
+        memory=sorted(events, key=lambda event: event.at),
     )
 
 
@@ -111,8 +121,3 @@ def _tensors(values: list[Any]) -> Iterator[TensorSight]:
                 )
         elif isinstance(value, list):
             yield from _tensors(value)
-
-
-def _memory_event(event: Any, parent: int, at: int) -> MemoryEvent:
-    fields = event.extra_fields
-    return MemoryEvent(at=at, time_ns=event.start_time_ns, address=fields.ptr, size=fields.alloc_size, op=parent)

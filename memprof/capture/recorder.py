@@ -63,7 +63,7 @@ def capture(
     config: Recipe,
     *,
     output: str | Path,
-    device: str = "auto",
+    device: str | RecordedDevice = "auto",
     labels: bool = True,
     stacks: str = "python",
     max_entries: int = MAX_ENTRIES,
@@ -79,7 +79,7 @@ def capture(
     output
         The file; it appears when it is complete, and never half.
     device
-        ``cuda``, ``cpu`` or ``auto`` (CUDA where there is one).
+        ``cuda``, ``cpu`` or ``auto`` (CUDA where there is one); or a device that is neither, such as a simulated one.
     labels
         False makes a plain recording, as ``_record_memory_history`` alone would.
     stacks
@@ -103,7 +103,7 @@ def capture(
     path = Path(output)
     if path.is_dir() or not path.parent.is_dir():
         raise CaptureError(f"-o {output}: give the name of a file in a directory that exists")
-    recorded = _choose(device)
+    recorded = _choose(device) if isinstance(device, str) else device
     config.check(recorded.device)
     tell = progress or (lambda _text, _done, _total: None)
     run = _Run(config, recorded, labels=labels, tell=tell)
