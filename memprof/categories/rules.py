@@ -66,7 +66,7 @@ class _Rules:
         optimizer, between = self._in_phase("optimizer"), self._in_phase("between")
         role = {
             name: self.role == self.texts.row(name)
-            for name in ("state", "weights", "quantized", "batch", "dequantized", "recompute", "workspace")
+            for name in ("state", "weights", "quantized", "batch", "dequantized", "recompute", "workspace", "layer")
         }
 
         workspace = lives_on & (forward | backward) & np.isin(self.allocations.requested, WORKSPACE_SIZES)
@@ -93,6 +93,12 @@ class _Rules:
             role["dequantized"] & backward, Category.DEQUANTIZED, "backward", "made by a dequantizer in backward"
         )
         self._give(role["dequantized"], Category.DEQUANTIZED, "forward", "made by a dequantizer")
+        self._give(
+            forward & role["layer"] & self._half_of_a_weight(),
+            Category.WEIGHT_CASTS,
+            None,
+            "made where a layer with weights ran, with half the bytes of a weight: autocast's copy",
+        )
         self._give(role["batch"], Category.INPUTS, None, "made where a batch is moved to the device")
         self._give(role["workspace"], Category.WORKSPACE, None, "a library's workspace function asked for it")
         self._give(role["recompute"] & backward, Category.ACTIVATIONS, "recomputed", "forward run again in backward")
@@ -186,6 +192,12 @@ class _Rules:
         begin = np.full(len(at), np.iinfo(np.int64).max)
         begin[follows] = starts[at[follows]]
         return np.asarray(self.allocations.freed > begin, np.bool_)
+
+    def _half_of_a_weight(self) -> NDArray[np.bool_]:
+        """Tell which allocations have half the bytes of a weight, as the 16-bit copy of a 32-bit one has."""
+        requested = self.allocations.requested
+        weights = np.unique(requested[self.category == Category.WEIGHTS.code])
+        return np.asarray(np.isin(requested * 2, weights), np.bool_)
 
     def _alive_when_a_request_failed(self) -> NDArray[np.bool_]:
         alive = np.zeros(len(self.allocations), np.bool_)

@@ -79,6 +79,8 @@ WORKSPACE_SYMBOLS = (
     "parseChosenWorkspaceSize",
 )
 """Symbols of aten/src/ATen/cuda/CublasHandlePool.cpp, CUDABlas.cpp and the cuDNN wrappers."""
+LAYER_FILES = ("nn/modules/linear.py", "nn/modules/conv.py", "nn/functional.py")
+"""Files of the layers whose weights autocast casts."""
 OPERATOR = re.compile(r"at::_ops::(\w+)::")
 """The dispatcher's entry of an operator (torchgen writes one struct per operator into ATen/ops/*_ops.h)."""
 ALLOCATOR_SYMBOLS = (
@@ -102,7 +104,7 @@ class StackFacts:
 
     phase: str | None
     role: str | None
-    """state, weights, quantized, batch, dequantized, recompute or workspace."""
+    """state, weights, quantized, batch, dequantized, recompute, workspace or layer (a layer with weights ran)."""
     op: str | None
     """Innermost frame worth naming: ``function (file:line)``, or the C++ function."""
 
@@ -162,7 +164,8 @@ def _role(frames: Sequence[Frame]) -> str | None:
         symbol in frame.name for frame in frames if not frame.filename.endswith(".py") for symbol in WORKSPACE_SYMBOLS
     ):
         return "workspace"
-    return None
+    first = next((frame for frame in frames if frame.filename.endswith(".py")), None)
+    return "layer" if first is not None and first.filename.endswith(LAYER_FILES) else None
 
 
 def _operation(frames: Sequence[Frame]) -> str | None:
