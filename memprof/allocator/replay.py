@@ -87,6 +87,7 @@ def replay(
     if source is Source.PROFILED:
         size = known.requested
     else:
+        notes += segments.notes
         size = block_sizes(
             address=known.address,
             rounded=round_sizes(known.requested, settings),
