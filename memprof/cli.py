@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from memprof.errors import MemprofError
+from memprof.options import AsJson, capture_options, split_options
 
 __all__ = ["app", "main"]
 
@@ -21,7 +22,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON instead of tables.")]
+QUANTIZATIONS = "none, bnb.nf4, bnb.nf4-dq, bnb.fp4, bnb.fp4-dq or bnb.int8-training."
+PRECISIONS = "32-true, 16-true, bf16-true, 16-mixed (with GradScaler) or bf16-mixed."
 
 
 def main() -> None:
@@ -65,86 +67,45 @@ def breakdown(
 
 
 @app.command(epilog="Example:  memprof capture --mbs 16 --quant bnb.nf4 --precision 16-mixed -o run.pickle")
+@capture_options
 def capture(
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write.")] = Path("run.pickle"),
     model: Annotated[str, typer.Option(help="Any model that litgpt has a configuration for.")] = "pythia-70m",
-    quant: Annotated[
-        str,
-        typer.Option(help="none, bnb.nf4, bnb.nf4-dq, bnb.fp4, bnb.fp4-dq or bnb.int8-training."),
-    ] = "none",
-    precision: Annotated[
-        str, typer.Option(help="32-true, 16-true, bf16-true, 16-mixed (with GradScaler) or bf16-mixed.")
-    ] = "16-mixed",
-    optimizer: Annotated[str, typer.Option(help="adamw (torch's), paged-adamw, adamw8bit or sgd.")] = "adamw",
+    quant: Annotated[str, typer.Option(help=QUANTIZATIONS)] = "none",
+    precision: Annotated[str, typer.Option(help=PRECISIONS)] = "16-mixed",
     mbs: Annotated[int, typer.Option(help="Samples of a micro-batch.")] = 1,
     seq: Annotated[int, typer.Option(help="Tokens of a sample.")] = 1037,
-    steps: Annotated[int, typer.Option(help="Micro-steps of an optimizer cycle; the last one steps.")] = 2,
-    cycles: Annotated[int, typer.Option(help="Optimizer cycles; from the second on, optimizer state is there.")] = 1,
-    lora_r: Annotated[int, typer.Option(help="Rank of the adapters.")] = 8,
-    lora_alpha: Annotated[int, typer.Option(help="Scale of the adapters.")] = 16,
-    lora_dropout: Annotated[float, typer.Option(help="Dropout in front of the adapters.")] = 0.05,
-    lora_query: Annotated[bool, typer.Option(help="Adapt the query projection.")] = True,
-    lora_key: Annotated[bool, typer.Option(help="Adapt the key projection.")] = False,
-    lora_value: Annotated[bool, typer.Option(help="Adapt the value projection.")] = True,
-    lora_projection: Annotated[bool, typer.Option(help="Adapt the attention's output projection.")] = False,
-    lora_mlp: Annotated[bool, typer.Option(help="Adapt the MLP.")] = False,
-    lora_head: Annotated[bool, typer.Option(help="Adapt the output layer.")] = False,
-    lm_head_chunk_size: Annotated[
-        int, typer.Option(help="Tokens for which the output layer runs at a time; 0 for all at once.")
-    ] = 128,
-    cross_entropy_chunk_size: Annotated[
-        int, typer.Option(help="Tokens over which the loss is taken at a time where logits are one tensor; 0 for all.")
-    ] = 128,
-    checkpoint_dir: Annotated[
-        Path | None, typer.Option(help="Directory with lit_model.pth; else random weights.")
-    ] = None,
-    data: Annotated[Path | None, typer.Option(help="JSON file in Alpaca's format; else random tokens.")] = None,
-    tokenizer_dir: Annotated[Path | None, typer.Option(help="Directory of the tokenizer for --data.")] = None,
-    device: Annotated[str, typer.Option(help="auto (CUDA if there is one, else the CPU), cuda or cpu.")] = "auto",
-    labels: Annotated[bool, typer.Option(help="Record what each allocation is for.")] = True,
-    stacks: Annotated[str, typer.Option(help="python, or all (with C++ frames; CUDA only).")] = "python",
-    max_entries: Annotated[
-        int, typer.Option(help="Entries kept; older ones are lost beyond it (CUDA only).")
-    ] = 2_000_000,
-    absolute_paths: Annotated[bool, typer.Option(help="Keep file names as they are, home directory and all.")] = False,
     as_json: AsJson = False,
+    **options: Any,
 ) -> None:
     """Run real LoRA training steps, record every allocation, and write one file that any snapshot viewer opens."""
     from memprof.commands.capture import run
 
-    run(
-        {
-            "model": model,
-            "quant": quant,
-            "precision": precision,
-            "optimizer": optimizer,
-            "mbs": mbs,
-            "seq": seq,
-            "steps": steps,
-            "cycles": cycles,
-            "lora_r": lora_r,
-            "lora_alpha": lora_alpha,
-            "lora_dropout": lora_dropout,
-            "lora_query": lora_query,
-            "lora_key": lora_key,
-            "lora_value": lora_value,
-            "lora_projection": lora_projection,
-            "lora_mlp": lora_mlp,
-            "lora_head": lora_head,
-            "lm_head_chunk_size": lm_head_chunk_size,
-            "cross_entropy_chunk_size": cross_entropy_chunk_size,
-            "checkpoint_dir": None if checkpoint_dir is None else str(checkpoint_dir),
-            "data": None if data is None else str(data),
-            "tokenizer_dir": None if tokenizer_dir is None else str(tokenizer_dir),
-        },
-        output=output,
-        device=device,
-        labels=labels,
-        stacks=stacks,
-        max_entries=max_entries,
-        absolute_paths=absolute_paths,
-        as_json=as_json,
-    )
+    recipe, recorder = split_options(options)
+    varied = {"model": model, "quant": quant, "precision": precision, "mbs": mbs, "seq": seq}
+    run({**varied, **recipe}, output=output, as_json=as_json, **recorder)
+
+
+@app.command(epilog="Example:  memprof sweep --mbs 1,2,4,8,16,32 --quant none,bnb.nf4 -o sweep")
+@capture_options
+def sweep(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Directory for one file a point and sweep.json.")],
+    model: Annotated[str, typer.Option(help="Models, with commas between.")] = "pythia-70m",
+    quant: Annotated[str, typer.Option(help=f"With commas between: {QUANTIZATIONS}")] = "none",
+    precision: Annotated[str, typer.Option(help=f"With commas between: {PRECISIONS}")] = "16-mixed",
+    mbs: Annotated[str, typer.Option(help="Samples of a micro-batch, with commas between.")] = "1,2,4,8,16,32",
+    seq: Annotated[str, typer.Option(help="Tokens of a sample, with commas between.")] = "1037",
+    force: Annotated[bool, typer.Option("--force", help="Do finished points again.")] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Captures at the same time; 1 where one card is measured.")] = 1,
+    as_json: AsJson = False,
+    **options: Any,
+) -> None:
+    """Capture every combination, each in a process of its own; what is finished is kept when it is run again."""
+    from memprof.commands.sweep import run
+
+    recipe, recorder = split_options(options)
+    varied = {"model": model, "quant": quant, "precision": precision, "mbs": mbs, "seq": seq}
+    run(varied, recipe, recorder, folder=output, force=force, jobs=jobs, as_json=as_json)
 
 
 if __name__ == "__main__":

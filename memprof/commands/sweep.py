@@ -1,0 +1,199 @@
+"""``memprof sweep``: many captures, one after the other, and what is finished stays finished."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from memprof.analysis.growth import measure_growth
+from memprof.analysis.sweep import Point, point_of
+from memprof.analysis.sweep_folder import SWEEP_FILE, differences, plan, read_folder
+from memprof.commands.sweep_children import Children
+from memprof.errors import CaptureError, MemprofError
+from memprof.report.as_json import to_text
+from memprof.report.files import write_text
+from memprof.report.growth_json import growth_json
+from memprof.report.progress import bar
+from memprof.report.sweep_progress import sweep_progress
+from memprof.trace import load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from concurrent.futures import Future
+    from pathlib import Path
+
+    from memprof.analysis.growth import Growth
+    from memprof.analysis.sweep_folder import Planned
+    from memprof.report.sweep_progress import SweepProgress
+
+__all__ = ["run"]
+
+SOURCE_OF_DEVICE = {"cuda": "recorded", "cpu": "profiled"}
+
+
+def run(
+    varied: Mapping[str, str],
+    fixed: Mapping[str, Any],
+    recorder: Mapping[str, Any],
+    *,
+    folder: Path,
+    force: bool,
+    jobs: int,
+    as_json: bool,
+) -> None:
+    """Capture every combination of `varied` into `folder`, and say what came of it.
+
+    Parameters
+    ----------
+    varied
+        Values of `memprof.analysis.sweep_folder.AXES`, with commas between.
+    fixed
+        The recipe's settings that all points share.
+    recorder
+        The recorder's options.
+    folder
+        Made if it is not there. What is finished in it is kept, unless `force`.
+    jobs
+        Captures at the same time.
+
+    Raises
+    ------
+    MemprofError
+        If the plan is wrong, a file of another sweep is in the way, the sweep was interrupted, or every point failed.
+
+    """
+    planned = plan(varied, fixed)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CaptureError(f"-o {folder}: cannot be made: {error.strerror}") from None
+    known = _known(folder)
+    wanted = [each for each in planned if force or not _finished(each, known, recorder, folder)]
+    for each in wanted:
+        known.pop(each.file, None)
+    interrupted = _capture_all(wanted, recorder, known, folder=folder, jobs=jobs, total=len(planned))
+    growth = _write(known, folder)
+    if interrupted:
+        done = sum(each.file in known for each in planned)
+        raise CaptureError(
+            f"interrupted after {done} of {len(planned)} points; the same command goes on from there ({folder})"
+        )
+    _print(growth, folder, new=len(wanted), as_json=as_json)
+    mine = [known[each.file] for each in planned]
+    if all(point.status == "failed" for point in mine):
+        raise CaptureError(f"every point failed; the first with: {mine[0].reason}")
+
+
+def _known(folder: Path) -> dict[str, Point]:
+    """Read what the folder has; a file that is half or damaged counts as not there."""
+    with bar(f"reading {folder}", 1) as tell:
+        found = read_folder(folder, progress=tell)
+    return {point.file: point for point in found.points if point.file is not None}
+
+
+def _finished(planned: Planned, known: Mapping[str, Point], recorder: Mapping[str, Any], folder: Path) -> bool:
+    point = known.get(planned.file)
+    if point is None or point.status == "failed":
+        return False
+    source = SOURCE_OF_DEVICE.get(str(recorder["device"]))
+    wrong = differences(planned, point, source=source, labels=bool(recorder["labels"]))
+    if wrong is not None:
+        raise CaptureError(
+            f"{folder / planned.file} was made with {wrong}: give another directory, or --force to replace it"
+        )
+    return True
+
+
+def _capture_all(
+    wanted: Sequence[Planned],
+    recorder: Mapping[str, Any],
+    known: dict[str, Point],
+    *,
+    folder: Path,
+    jobs: int,
+    total: int,
+) -> bool:
+    """Capture what is wanted, adding to `known`; return whether it was interrupted."""
+    children = Children()
+    with (
+        sweep_progress(total, done=total - len(wanted)) as progress,
+        _interruptible(),
+        ThreadPoolExecutor(jobs) as pool,
+    ):
+        futures: dict[Future[Point], Planned] = {}
+        try:
+            for each in wanted:
+                futures[pool.submit(_capture, each, recorder, folder, children, progress)] = each
+            for future in as_completed(futures):
+                known[futures[future].file] = future.result()
+                _write(known, folder)
+        except KeyboardInterrupt:
+            children.end()
+            wait([future for future in futures if not future.cancel()])
+            for future, each in futures.items():
+                if not future.cancelled() and future.result().status != "failed":
+                    known[each.file] = future.result()
+            return True
+        except BaseException:
+            children.end()
+            raise
+    return False
+
+
+def _capture(
+    planned: Planned, recorder: Mapping[str, Any], folder: Path, children: Children, progress: SweepProgress
+) -> Point:
+    """Capture one point; whatever goes wrong becomes a point that says so."""
+    path = folder / planned.file
+    progress.begins(planned.file)
+    began = time.monotonic()
+    reason = children.capture(path, {**planned.config, **recorder})
+    point = None
+    if reason is None:
+        try:
+            point = point_of(load(path), planned.file)
+        except MemprofError as error:
+            reason = str(error)
+    if point is None:
+        path.unlink(missing_ok=True)  # of an earlier sweep: it is not what came of this one
+        point = Point(config=planned.as_recorded(), file=planned.file, status="failed", reason=reason)
+    progress.ended(point, time.monotonic() - began)
+    return point
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Make a request to end (SIGTERM) what Ctrl-C is, so that no capture is left running."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _write(known: Mapping[str, Point], folder: Path) -> Growth:
+    growth = measure_growth([known[file] for file in sorted(known)])
+    write_text(folder / SWEEP_FILE, to_text(growth_json(growth)) + "\n")
+    return growth
+
+
+def _print(growth: Growth, folder: Path, *, new: int, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(to_text(growth_json(growth)) + "\n")
+        return
+    from memprof.report.console import make_console
+    from memprof.report.sweep import sweep_report
+
+    make_console().print(sweep_report(growth, folder=str(folder), new=new))

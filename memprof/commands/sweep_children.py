@@ -1,0 +1,90 @@
+"""The captures of a sweep: each in a fresh Python, and none left behind."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = ["Children", "arguments"]
+
+PATIENCE = 10.0
+"""Seconds that a child has to clean up after an interrupt before it is killed."""
+
+
+def arguments(settings: Mapping[str, Any]) -> list[str]:
+    """Write settings as options of ``memprof capture``."""
+    words: list[str] = []
+    for name, value in settings.items():
+        option = name.replace("_", "-")
+        if value is None:
+            continue
+        if value is True:
+            words.append(f"--{option}")
+        elif value is False:
+            words.append(f"--no-{option}")
+        else:
+            words += [f"--{option}", str(value)]
+    return words
+
+
+class Children:
+    """Runs captures, several at the same time if asked by several threads, and can end them all."""
+
+    def __init__(self) -> None:
+        self._running: dict[int, tuple[subprocess.Popen[bytes], Path]] = {}
+        self._lock = threading.Lock()
+        self._ended = False
+
+    def capture(self, file: Path, settings: Mapping[str, Any]) -> str | None:
+        """Run one capture to its end; return None if it wrote `file`, else the reason in one line."""
+        command = [sys.executable, "-m", "memprof", "capture", "--json", "--output", str(file), *arguments(settings)]
+        with self._lock:
+            if self._ended:
+                return "interrupted"
+            # A session of its own: Ctrl-C reaches this process, which then ends the child in good order.
+            process = subprocess.Popen(  # noqa: S603 - our own program; the options are the user's
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+            self._running[process.pid] = (process, file)
+        try:
+            _, errors = process.communicate()
+        finally:
+            with self._lock:
+                self._running.pop(process.pid, None)
+        if process.returncode == 0:
+            return None
+        return _reason(process.returncode, errors.decode("utf-8", "replace"))
+
+    def end(self) -> None:
+        """End every capture that runs, start no more, and leave no half file of them."""
+        with self._lock:
+            self._ended = True
+            running = list(self._running.values())
+        for process, _ in running:
+            process.send_signal(signal.SIGINT)  # no error where it ended meanwhile
+        for process, file in running:
+            try:
+                process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            file.with_name(f".{file.name}.{process.pid}.part").unlink(missing_ok=True)
+
+
+def _reason(code: int, errors: str) -> str:
+    if code < 0:
+        name = signal.Signals(-code).name
+        return f"ended by {name}" + (": was there enough host memory?" if name == "SIGKILL" else "")
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    return lines[-1].removeprefix("memprof: ")[:400] if lines else f"ended with status {code} and said nothing"
