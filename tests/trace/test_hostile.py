@@ -392,7 +392,7 @@ def test_numbers_that_are_none(tmp_path, key, value):
         (snapshot(segments=[SEGMENT | {"blocks": 1}]), "segments[0].blocks"),
         (snapshot(segments=[SEGMENT | {"blocks": [1]}]), "segments[0].blocks[0]"),
         (snapshot(segments=[SEGMENT, SEGMENT]), "segments[0] overlaps segments[1]"),
-        (snapshot(segments=[SEGMENT | {"total_size": HALF, "address": i, "blocks": []} for i in (0, HALF)]), "segments"),
+        (snapshot(segments=[SEGMENT | {"address": i, "total_size": HALF, "blocks": []} for i in (0, HALF)]), "segm"),
         (block(size=-1), "segments[0].blocks[0].size"),
         (block(size=4 << 20), "segments[0].blocks[0]"),
         (block(address=(1 << 40) - 512), "segments[0].blocks[0]"),
