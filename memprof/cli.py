@@ -108,5 +108,39 @@ def sweep(
     run(varied, recipe, recorder, folder=output, force=force, jobs=jobs, as_json=as_json)
 
 
+@app.command(epilog="Example:  memprof growth sweep --by op")
+def growth(
+    folder: Annotated[Path, typer.Argument(help="Directory of a sweep, or of captures that differ in one setting.")],
+    over: Annotated[
+        str | None, typer.Option(help="mbs or seq; without it, the one that has more values.", show_default=False)
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option(help="Also fit by module, op or dtype within each category.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a sample (or a token) costs in each category, where that changes, and where configurations meet."""
+    from memprof.commands.growth import run
+
+    run(folder, over=over, by=by, as_json=as_json)
+
+
+@app.command(epilog="Example:  memprof compare plain.pickle nf4.pickle --by op")
+def compare(
+    a: Annotated[Path, typer.Argument(help="A snapshot.")],
+    b: Annotated[Path, typer.Argument(help="Another snapshot.")],
+    by: Annotated[
+        str | None, typer.Option(help="Group the rows by category, module, op or dtype.", show_default=False)
+    ] = None,
+    device: Annotated[int | None, typer.Option(help="Only this device, in both.")] = None,
+    top: Annotated[int, typer.Option(min=0, help="How many rows to show.")] = 15,
+    as_json: AsJson = False,
+) -> None:
+    """Say what the second snapshot holds more than the first at the peak; the rows sum to the whole difference."""
+    from memprof.commands.compare import run
+
+    run(a, b, by=by, device=device, top=top, as_json=as_json)
+
+
 if __name__ == "__main__":
     main()

@@ -21,8 +21,9 @@ __all__ = ["BY", "OVER", "Fit", "Growth", "GrowthGroup", "GrowthPoint", "measure
 
 OVER = ("mbs", "seq")
 BY = ("module", "op", "dtype")
-TOLERANCE = 500
-"""A line fits where every point lies within a 500th of its value."""
+TOLERANCES = (500, 200, 100)
+"""A line fits where every point lies within a 500th of its value. Where neither one line, nor a parabola, nor a few
+lines that the points prove come so close, a 200th and a 100th are tried."""
 LEAST_TOLERANCE = 4096
 """Bytes that are never worth a break: a few of the allocator's roundings of 512."""
 ENOUGH = 4
@@ -137,7 +138,7 @@ def measure_growth(
         by=by,
         groups=groups,
         crossovers=find_crossovers(groups),
-        notes=(*notes, *_environments(points), *_unfit(groups, over)),
+        notes=(*notes, *_environments(points), *_in_init(points), *_unfit(groups, over)),
     )
 
 
@@ -225,17 +226,30 @@ def _fit(
     pieces: tuple[Line, ...] = (line,)
     curve = None
     found: tuple[Break, ...] = ()
-    tolerance = [max(LEAST_TOLERANCE, value // TOLERANCE) for value in requested]
-    if breaks and len(xs) >= ENOUGH and not _within(fit_line(xs, requested), xs, requested, tolerance):
-        if _within(fit_parabola(xs, requested), xs, requested, tolerance):
-            curve = fit_parabola(xs, sizes)
-        else:
+    if breaks and len(xs) >= ENOUGH:
+        for share in TOLERANCES:
+            tolerance = [max(LEAST_TOLERANCE, value // share) for value in requested]
+            if _within(fit_line(xs, requested), xs, requested, tolerance):
+                break
+            if _within(fit_parabola(xs, requested), xs, requested, tolerance):
+                curve = fit_parabola(xs, sizes)
+                break
             runs = fit_pieces(xs, requested, tolerance)
-            if any(run.points > 2 for run in runs):
+            if _proven(runs):
                 bounds = [(xs.index(run.low), xs.index(run.high) + 1) for run in runs]
                 pieces = tuple(fit_line(xs[begin:end], sizes[begin:end]) for begin, end in bounds)
                 found = find_breaks(runs, ok, belongs=belongs, over=over)
+                break
     return Fit(line=line, pieces=pieces, curve=curve, breaks=found, values=tuple(zip(xs, sizes, strict=True)))
+
+
+def _proven(runs: Sequence[Line]) -> bool:
+    """Tell whether these pieces say more than the points do.
+
+    Two points are on a line whatever they are, so one run has to have more; and a point alone may only be the first,
+    since a line that begins is not known from one point.
+    """
+    return any(run.points > 2 for run in runs) and all(run.points > 1 for run in runs[1:])
 
 
 def _within(fitted: Line | Parabola, xs: list[int], ys: list[int], tolerance: list[int]) -> bool:
@@ -253,6 +267,14 @@ def _environments(points: Sequence[Point]) -> list[str]:
         if len(found) > 1:
             notes.append(f"the points were made with different {name}: {', '.join(sorted(found))}")
     return notes
+
+
+def _in_init(points: Sequence[Point]) -> list[str]:
+    found = [point for point in points if point.figures is not None and point.figures.place.phase == "init"]
+    if not found:
+        return []
+    where = f"the peak of {len(found)} of {len(points)} points lies before the first step"
+    return [f"{where}, while the model is built or quantized: the row of the first step says what training needs"]
 
 
 def _unfit(groups: Sequence[GrowthGroup], over: str) -> list[str]:

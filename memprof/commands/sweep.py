@@ -162,7 +162,8 @@ def _capture(
     if point is None:
         path.unlink(missing_ok=True)  # of an earlier sweep: it is not what came of this one
         point = Point(config=planned.as_recorded(), file=planned.file, status="failed", reason=reason)
-    progress.ended(point, time.monotonic() - began)
+    if not children.ended:
+        progress.ended(point, time.monotonic() - began)
     return point
 
 

@@ -40,13 +40,14 @@ class Children:
     def __init__(self) -> None:
         self._running: dict[int, tuple[subprocess.Popen[bytes], Path]] = {}
         self._lock = threading.Lock()
-        self._ended = False
+        self.ended = False
+        """Set when no capture may begin any more, and those that ran were ended."""
 
     def capture(self, file: Path, settings: Mapping[str, Any]) -> str | None:
         """Run one capture to its end; return None if it wrote `file`, else the reason in one line."""
         command = [sys.executable, "-m", "memprof", "capture", "--json", "--output", str(file), *arguments(settings)]
         with self._lock:
-            if self._ended:
+            if self.ended:
                 return "interrupted"
             # A session of its own: Ctrl-C reaches this process, which then ends the child in good order.
             process = subprocess.Popen(  # noqa: S603 - our own program; the options are the user's
@@ -64,12 +65,14 @@ class Children:
                 self._running.pop(process.pid, None)
         if process.returncode == 0:
             return None
+        if self.ended:
+            return "interrupted"
         return _reason(process.returncode, errors.decode("utf-8", "replace"))
 
     def end(self) -> None:
         """End every capture that runs, start no more, and leave no half file of them."""
         with self._lock:
-            self._ended = True
+            self.ended = True
             running = list(self._running.values())
         for process, _ in running:
             process.send_signal(signal.SIGINT)  # no error where it ended meanwhile

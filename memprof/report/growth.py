@@ -45,15 +45,17 @@ def shared_config(growth: Growth) -> str:
 def config_name(growth: Growth, index: int) -> str:
     """Name a group by the settings in which the groups differ; by all where there is one group only."""
     config = growth.groups[index].config
-    different = _different(growth)
+    different = [name for name in _different(growth) if name in config]
     if not different:
         return shared_config(growth)
-    return clean(", ".join(_said(name, config.get(name)) for name in different), 120)
+    return clean(", ".join(_said(name, config[name]) for name in different), 120)
 
 
 def _different(growth: Growth) -> list[str]:
+    """List the settings of which the groups have several values; a point that failed may not have them all."""
     names = dict.fromkeys(name for group in growth.groups for name in group.config)
-    return [name for name in names if len({repr(group.config.get(name)) for group in growth.groups}) > 1]
+    values = {name: {repr(group.config[name]) for group in growth.groups if name in group.config} for name in names}
+    return [name for name in names if len(values[name]) > 1]
 
 
 def _said(name: str, value: Any) -> str:

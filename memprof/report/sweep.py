@@ -9,13 +9,14 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from memprof.report.growth import config_name, shared_config
+from memprof.report.growth import config_name
 from memprof.report.sweep_progress import STYLES
 from memprof.report.text import clean
 from memprof.units import format_bytes
 
 if TYPE_CHECKING:
     from memprof.analysis.growth import Growth
+    from memprof.analysis.sweep import Figures
 
 __all__ = ["points_table", "sweep_report"]
 
@@ -49,27 +50,41 @@ def sweep_report(growth: Growth, *, folder: str, new: int) -> Lines:
 def points_table(growth: Growth) -> Table:
     """Return one row for each point: what was allocated, reserved and used at its peak, or why there is none."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column(f"what differs, of {shared_config(growth)}" if len(growth.groups) > 1 else "configuration")
-    for name in (growth.over, "allocated", "reserved", "device used", "first step", "steady"):
-        table.add_column(name, justify="right")
-    table.add_column("")
-    for index, group in enumerate(growth.groups):
-        for member in group.points:
-            figures = member.point.figures
-            sizes: tuple[int | None, ...] = (None,) * 5
-            if figures is not None:
-                steps = (_size(figures.first_step), _size(figures.steady))
-                sizes = (figures.peak.size, figures.reserved, figures.device_used, *steps)
-            status = member.point.status
-            words = "" if status == "ok" else f"{status}: {clean(member.point.reason or 'no reason given', 300)}"
-            table.add_row(
-                config_name(growth, index),
-                str(member.at),
-                *("" if size is None else format_bytes(size) for size in sizes),
-                Text(words, style=STYLES[status]),
-            )
+    rows = [
+        (_sizes(member.point.figures), index, member)
+        for index, group in enumerate(growth.groups)
+        for member in group.points
+    ]
+    shown = [column for column in range(len(COLUMNS)) if any(sizes[column] is not None for sizes, _, _ in rows)]
+    table.add_column("differs in" if len(growth.groups) > 1 else "configuration", no_wrap=True)
+    table.add_column(growth.over, justify="right")
+    for column in shown:
+        table.add_column(COLUMNS[column], justify="right", no_wrap=True)
+    table.add_column("", overflow="fold")
+    for sizes, index, member in rows:
+        status = member.point.status
+        words = "" if status == "ok" else f"{status}: {clean(member.point.reason or 'no reason given', 300)}"
+        figures = (sizes[column] for column in shown)
+        table.add_row(
+            config_name(growth, index),
+            str(member.at),
+            *("" if size is None else format_bytes(size) for size in figures),
+            Text(words, style=STYLES[status]),
+        )
     return table
 
 
-def _size(amount: tuple[int, int] | None) -> int | None:
-    return None if amount is None else amount[0]
+COLUMNS = ("allocated", "reserved", "device used", "first step", "steady")
+
+
+def _sizes(figures: Figures | None) -> tuple[int | None, ...]:
+    """Return the figures of `COLUMNS`."""
+    if figures is None:
+        return (None,) * len(COLUMNS)
+    return (
+        figures.peak.size,
+        figures.reserved,
+        figures.device_used,
+        None if figures.first_step is None else figures.first_step.size,
+        None if figures.steady is None else figures.steady.size,
+    )

@@ -1,0 +1,44 @@
+"""``memprof growth``: read a sweep, fit it, print it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from memprof.analysis.growth import Growth, measure_growth
+from memprof.analysis.sweep_folder import read_folder
+from memprof.report.progress import bar
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["growth_of", "run"]
+
+
+def run(folder: Path, *, over: str | None, by: str | None, as_json: bool) -> None:
+    """Print what grows over the captures in `folder`.
+
+    Raises
+    ------
+    MemprofError
+        If there is no such directory, no capture in it, or `over` or `by` is unknown.
+
+    """
+    growth = growth_of(folder, over=over, by=by)
+    if as_json:
+        from memprof.report.as_json import to_text
+        from memprof.report.growth_json import growth_json
+
+        sys.stdout.write(to_text(growth_json(growth)) + "\n")
+        return
+    from memprof.report.console import make_console
+    from memprof.report.growth import growth_report
+
+    make_console().print(growth_report(growth))
+
+
+def growth_of(folder: Path, *, over: str | None = None, by: str | None = None) -> Growth:
+    """Read `folder` and fit what is in it; see `run` for errors."""
+    with bar(f"reading {folder}", 1) as progress:
+        found = read_folder(folder, progress=progress)
+    return measure_growth(found.points, over=over, by=by, notes=found.notes)
