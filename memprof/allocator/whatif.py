@@ -108,12 +108,13 @@ def what_if(
     notes = _caveats(device, account)
     failed = np.flatnonzero(device.events.action == Action.OOM)
     known = int(account.reserved[failed[0] + 1] + device.events.address[failed[0]]) if len(failed) else None
-    control = _run(device, account, recorded, Driver(known, order=orders[0]))
+    emptied = _emptied(device, account, known)
+    control = _run(device, account, emptied, recorded, Driver(known, order=orders[0]))
     capacity = known if capacity is None else capacity
     runs = []
     for number, order in enumerate(orders):
         tell((number + 1) / (len(orders) + 1))
-        runs.append(_run(device, account, settings, Driver(capacity, order=order)))
+        runs.append(_run(device, account, emptied, settings, Driver(capacity, order=order)))
     tell(1.0)
     chosen = runs[0]
     peaks = [run.allocator.counters.reserved_peak for run in runs]
@@ -145,8 +146,8 @@ def _caveats(device: DeviceTrace, account: Replay) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _run(device: DeviceTrace, account: Replay, settings: Settings, driver: Driver) -> _Run:
-    """Give the recording's requests and frees to a simulated allocator."""
+def _run(device: DeviceTrace, account: Replay, emptied: frozenset[int], settings: Settings, driver: Driver) -> _Run:
+    """Give the recording's requests and frees to a simulated allocator, and empty its cache at the events `emptied`."""
     events, rows = device.events, account.allocations
     count = len(events)
     allowed = None
@@ -190,7 +191,6 @@ def _run(device: DeviceTrace, account: Replay, settings: Settings, driver: Drive
             frees.setdefault(at, []).append(row)
         if back != at + 1 and back < count:
             returns.setdefault(back, []).append(row)
-    emptied = _emptied(device, account, driver.capacity)
     sizes = events.size.tolist()
     for event, action in enumerate(events.action.tolist()):
         if action == Action.ALLOC:

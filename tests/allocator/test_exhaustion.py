@@ -89,6 +89,27 @@ def test_one_oversize_block_that_is_large_enough_is_freed_alone():
     assert actions(allocator, start) == [("segment_free", 60), ("segment_alloc", 30), ("alloc", 30)]
 
 
+def test_a_block_of_the_limit_itself_is_oversize():
+    # given a cached block of exactly max_split_size
+    settings = Settings(max_split_size=30 * MIB)
+    allocator = CachingAllocator(settings, Driver(60 * MIB))
+    allocator.free(allocator.malloc(30 * MIB))
+    start = len(allocator.trace)
+
+    # then a smaller request does not get it, and it is freed first when memory is short
+    allocator.malloc(20 * MIB)
+    allocator.malloc(24 * MIB)
+
+    assert actions(allocator, start) == [
+        ("segment_alloc", 20),
+        ("alloc", 20),
+        ("segment_free", 30),
+        ("segment_alloc", 24),
+        ("alloc", 24),
+    ]
+    assert allocator.counters.num_sync_all_streams == 0
+
+
 def test_oversize_blocks_serve_requests_of_nearly_their_size_only_whole():
     allocator = CachingAllocator(Settings(max_split_size=25 * MIB))
     allocator.free(allocator.malloc(100 * MIB))
@@ -120,6 +141,25 @@ def test_garbage_collection_frees_the_segments_that_were_not_used_for_longest():
 
     # then what has been idle since long goes, what was used just now stays
     assert actions(allocator, start) == [("segment_free", 40), ("segment_alloc", 80), ("alloc", 80)]
+
+
+def test_garbage_collection_frees_a_single_idle_segment():
+    allocator = CachingAllocator(Settings(garbage_collection_threshold=0.1), allowed=200 * MIB)
+    allocator.free(allocator.malloc(40 * MIB))
+
+    allocator.malloc(80 * MIB)
+
+    assert ("segment_free", 40) in actions(allocator)
+
+
+def test_the_large_pool_is_emptied_before_the_small_one():
+    allocator = CachingAllocator(Settings())
+    for size in (KIB, 20 * MIB):
+        allocator.free(allocator.malloc(size))
+
+    allocator.empty_cache()
+
+    assert actions(allocator)[-2:] == [("segment_free", 20), ("segment_free", 2)]
 
 
 def test_garbage_collection_needs_a_limit():
@@ -247,6 +287,26 @@ def test_expandable_segments_grow_in_pages_and_give_back_whole_ones():
     allocator.empty_cache()
     assert allocator.counters.reserved_bytes == 0
     assert allocator.segments() == []
+
+
+def test_an_expandable_segment_grows_from_the_free_block_at_its_end():
+    # given 5 MiB free at the end of a page
+    allocator = CachingAllocator(Settings(expandable_segments=True), Driver(total=1 << 30))
+    first = allocator.malloc(15 * MIB)
+
+    # when 25 MiB are asked for: one more page is enough
+    assert allocator.malloc(25 * MIB) == first + 15 * MIB
+
+    assert actions(allocator)[2:] == [("segment_map", 20), ("alloc", 25)]
+
+
+def test_of_two_equal_holes_in_an_expandable_segment_the_lower_is_taken():
+    allocator = CachingAllocator(Settings(expandable_segments=True), Driver(total=1 << 30))
+    blocks = [allocator.malloc(4 * MIB) for _ in range(4)]
+    allocator.free(blocks[2])
+    allocator.free(blocks[0])
+
+    assert allocator.malloc(4 * MIB) == blocks[0]
 
 
 def test_peaks_can_begin_anew():

@@ -137,6 +137,30 @@ def test_memory_from_before_the_first_event_is_in_the_first_row():
     assert final_differences(device, result) == ()
 
 
+def test_what_begins_behind_a_base_block_while_it_lives_tells_its_size():
+    # given a block of 4 MiB from before, with nothing behind it, and an allocation that begins 5 MiB after it began
+    device = trace_of(
+        [(A, SEGMENT + 5 * MIB, 4 * MIB), (F, SEGMENT, 4 * MIB), (C, SEGMENT, 4 * MIB)],
+        [(SEGMENT, 20 * MIB)],
+        [(SEGMENT, 5 * MIB, FREE), (SEGMENT + 5 * MIB, 4 * MIB, USED), (SEGMENT + 9 * MIB, 11 * MIB, FREE)],
+    )
+
+    assert replayed(device).allocated.tolist() == [5 * MIB, 9 * MIB, 4 * MIB, 4 * MIB]
+
+
+def test_rows_are_in_order_of_birth_and_base_ones_of_address():
+    device = trace_of(
+        [(F, SEGMENT + KIB, KIB), (C, SEGMENT + KIB, KIB), (A, SEGMENT + 3 * KIB, KIB), (A, SEGMENT + KIB, KIB)],
+        [(SEGMENT, 2 * MIB)],
+        [(SEGMENT + number * KIB, KIB, USED) for number in range(4)] + [(SEGMENT + 4 * KIB, 2 * MIB - 4 * KIB, FREE)],
+    )
+
+    rows = replayed(device).allocations
+
+    assert ((rows.address - SEGMENT) // KIB).tolist() == [0, 1, 2, 3, 1]
+    assert rows.born.tolist() == [-1, -1, -1, 2, 3]
+
+
 def test_a_block_whose_free_request_is_lost_waits_from_the_start():
     device = trace_of(
         [(C, SEGMENT, 512), (F, SEGMENT + 512, 512), (C, SEGMENT + 512, 512)],
@@ -148,6 +172,24 @@ def test_a_block_whose_free_request_is_lost_waits_from_the_start():
 
     assert result.allocated.tolist() == [512, 512, 0, 0]
     assert result.pending.tolist() == [512, 0, 512, 0]
+
+
+def test_a_block_that_still_waits_at_the_end_has_its_stack_and_is_not_returned():
+    # given one from before that was freed but waits, at an address whose last user waits, in a file without any
+    # free_completed
+    events = [(A, SEGMENT + 512, 512), (F, SEGMENT + 512, 512), (A, SEGMENT + 512, 500), (F, SEGMENT + 512, 500)]
+    device = trace_of(
+        [*events, (F, SEGMENT, 512)],
+        [(SEGMENT, 2 * MIB)],
+        [(SEGMENT, 512, PENDING), (SEGMENT + 512, 512, PENDING), (SEGMENT + 1024, 2 * MIB - 1024, FREE)],
+    )
+
+    result = replayed(device)
+
+    assert result.allocated.tolist() == [512, 1024, 512, 1024, 512, 0]
+    assert result.pending.tolist() == [0, 0, 0, 0, 512, 1024]
+    assert result.allocations.released.tolist() == [5, 1, 5]
+    assert result.allocations.stack.tolist() == [100, 0, 2]
 
 
 def test_segments_without_an_entry_are_there_all_the_time_and_others_while_they_live():
@@ -184,6 +226,33 @@ def test_mapped_pages_from_before_are_what_the_trace_does_not_explain():
         (SEGMENT, page),
         (SEGMENT + 2 * page, page),
     ]
+
+
+def test_more_mapped_pages_than_there_are_at_the_end_are_told():
+    page = 20 * MIB
+    device = trace_of(
+        [(Action.SEGMENT_MAP, SEGMENT, page), (Action.SEGMENT_MAP, SEGMENT + page, page), (Action.SNAPSHOT, 0, 0)],
+        [(SEGMENT, page, True)],
+        [(SEGMENT, page, FREE)],
+    )
+
+    result = replayed(device)
+
+    assert result.reserved.tolist() == [0, page, 2 * page, page]
+    assert result.notes[0].startswith("the trace maps 20,971,520 bytes of expandable segments more than")
+
+
+def test_a_segment_that_lies_where_another_was_came_with_the_last_event():
+    device = trace_of(
+        [(Action.SEGMENT_FREE, SEGMENT, 40 * MIB), (Action.SNAPSHOT, 0, 0)],
+        [(SEGMENT + 2 * MIB, 20 * MIB)],
+        [(SEGMENT + 2 * MIB, 20 * MIB, FREE)],
+    )
+
+    result = replayed(device)
+
+    assert result.reserved.tolist() == [40 * MIB, 0, 20 * MIB]
+    assert result.notes[0].startswith("1 segments of the file lie where the trace had freed others")
 
 
 def test_what_the_segments_do_not_have_at_the_end_is_gone_with_the_last_event():

@@ -85,14 +85,14 @@ def test_less_memory_makes_requests_fail_that_were_served():
 
 
 def test_memory_that_waited_for_another_stream_waits_as_long():
-    # given a block that another stream uses, returned only after two more allocations
+    # given a block that another stream uses, returned only after one more allocation
     allocator = CachingAllocator(NONE)
     first = allocator.malloc(20 * MIB)
     allocator.record_stream(first, 9)
     allocator.free(first)
     allocator.malloc(20 * MIB)
     allocator.synchronize()
-    allocator.malloc(20 * MIB)
+    allocator.process_events()
     device = device_trace(allocator)
 
     answer = what_if(device, NONE, NONE, Source.SIMULATED)
@@ -112,6 +112,22 @@ def test_a_cache_that_the_program_emptied_is_emptied_again():
 
     assert answer.recorded_peak == answer.reserved_peak == 80 * MIB
     assert answer.reserved[-1] == 0
+
+
+def test_a_cache_that_the_allocator_emptied_for_lack_of_memory_is_kept_where_there_is_enough():
+    # given a run on 100 MiB: 60 MiB cached are given back for 80 MiB, and another request fails
+    allocator = CachingAllocator(NONE, Driver(100 * MIB))
+    allocator.free(allocator.malloc(60 * MIB))
+    allocator.malloc(80 * MIB)
+    with pytest.raises(OutOfMemory):
+        allocator.malloc(30 * MIB)
+
+    answer = what_if(device_trace(allocator), NONE, NONE, Source.SIMULATED, capacity=1000 * MIB)
+
+    assert answer.reserved_peak == (60 + 80) * MIB
+    assert answer.control_peak == answer.recorded_peak == 80 * MIB
+    (failure,) = answer.failures
+    assert (failure.recorded, failure.fits) == (True, True)
 
 
 def test_base_memory_is_placed_first_and_told():
