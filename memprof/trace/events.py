@@ -37,7 +37,6 @@ ACTIONS = {action.name.lower(): int(action) for action in Action if action is no
 
 _WITH_STACK = (Action.ALLOC, Action.SEGMENT_ALLOC, Action.SEGMENT_MAP, Action.OOM)
 _KEEPS_STACK = bytes(code in _WITH_STACK for code in range(256))
-_STREAM_LOW = -INT64_END
 
 
 @dataclass(slots=True, kw_only=True)
@@ -147,9 +146,18 @@ def _fill_numbers(
 
     columns.address[rows] = int_column(chunk, "addr", place=place, end=ADDRESS_END, default=address_elsewhere)
     columns.size[rows] = int_column(chunk, "size", place=place, end=SIZE_END, default=absent)
-    # A stream is an opaque handle: any 64 bits.
-    columns.stream[rows] = int_column(chunk, "stream", place=place, low=_STREAM_LOW, end=INT64_END, default=0)
+    columns.stream[rows] = _streams(chunk, place)
     columns.time_us[rows] = int_column(chunk, "time_us", place=place, end=INT64_END, default=0)
+
+
+def _streams(chunk: list[dict[str, Any]], place: Callable[[int], str]) -> Bytes | int:
+    """Return the streams of a chunk, or the one stream of all its entries."""
+    found = _values(chunk, "stream")
+    first = found[0]
+    if type(first) is int and -INT64_END <= first < INT64_END and found.count(first) == len(found):
+        return first
+    # A stream is an opaque handle: any 64 bits.
+    return int_column(chunk, "stream", place=place, low=-INT64_END, end=INT64_END, default=0)
 
 
 def _values(rows: list[dict[str, Any]], key: str) -> list[Any]:

@@ -6,7 +6,6 @@ once.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import stat
@@ -35,6 +34,9 @@ os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS
 from memprof.trace.child import main
 main()
 """
+
+WATCH = "memprof-watch"
+"""Name of the thread that watches a reading process and waits for its end."""
 
 _WATCH_SECONDS = 60.0
 _WATCH_SECONDS_PER_BYTE = 1.0 / (1 << 20)
@@ -93,13 +95,16 @@ class PendingTrace:
         self._size = size
         self._file = file
         self._late = threading.Event()
-        self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and our own text; nothing of the file is in it
-            [_interpreter(), "-I", "-S", "-c", _BOOT, *_import_folders()],
-            stdin=file,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-        )
+        command = [_interpreter(), "-I", "-S", "-c", _BOOT, *_import_folders()]
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and text; nothing of the file is in it
+                command, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
+            )
+        except OSError as error:
+            raise UnsupportedError(
+                f"the Python interpreter {command[0]} cannot be started ({error.strerror}): memprof reads a file "
+                "only in a process of its own"
+            ) from None
         self._started = time.monotonic()
 
     def result(self, *, progress: Callable[[int, int], None] | None = None) -> Trace:
@@ -107,7 +112,7 @@ class PendingTrace:
         from memprof.trace.wire import BrokenPipeDataError, receive
 
         done = threading.Event()
-        watch = threading.Thread(target=self._watch, args=(done, progress), daemon=True)
+        watch = threading.Thread(target=self._watch, args=(done, progress), name=WATCH, daemon=True)
         watch.start()
         pipe = self._process.stdout
         assert isinstance(pipe, io.FileIO)  # what a pipe without a buffer is
@@ -119,12 +124,9 @@ class PendingTrace:
             self._process.wait()
             raise InputError(f"{self._path} {self._how_it_ended()}") from None
         finally:
-            done.set()
-            self._process.kill()
-            self._process.wait()
             pipe.close()
-            watch.join()
-            os.close(self._file)
+            # The watch waits for the process: the system takes a while to take back its memory, and nobody needs that.
+            done.set()
 
     def _watch(self, done: threading.Event, progress: Callable[[int, int], None] | None) -> None:
         limit = (
@@ -133,15 +135,18 @@ class PendingTrace:
             else _WATCH_SECONDS_UNLIMITED + _WATCH_SECONDS_PER_BYTE_UNLIMITED * self._size
         )
         end = self._started + limit
-        while not done.wait(0.1 if progress else max(0.0, end - time.monotonic())):
-            if time.monotonic() >= end:
-                self._late.set()
-                self._process.kill()
-                return
-            if progress:
-                # The child shares this open file, and with it the position.
-                with contextlib.suppress(OSError):
+        try:
+            while not done.wait(0.1 if progress else max(0.0, end - time.monotonic())):
+                if time.monotonic() >= end:
+                    self._late.set()
+                    break
+                if progress:
+                    # The child shares this open file, and with it the position.
                     progress(os.lseek(self._file, 0, os.SEEK_CUR), self._size)
+        finally:
+            self._process.kill()
+            self._process.wait()
+            os.close(self._file)
 
     def _how_it_ended(self) -> str:
         import signal

@@ -10,6 +10,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 import zipfile
 from pathlib import Path
 
@@ -153,10 +154,18 @@ def test_progress_ends_at_the_size_of_the_file(tmp_path):
     assert seen[-1][0] <= path.stat().st_size
 
 
+def settle():
+    """Wait for the threads that wait for reading processes."""
+    for thread in threading.enumerate():
+        if thread.name == reader.WATCH:
+            thread.join(timeout=10)
+            assert not thread.is_alive()
+
+
 def test_no_descriptor_and_no_process_stays(tmp_path):
     path = tmp_path / "run.pickle"
     path.write_bytes(pickle.dumps(snapshot()))
-    load(path)
+    settle()
     descriptors = Path("/proc/self/fd")
     if not descriptors.exists():
         pytest.skip("counting descriptors needs /proc")
@@ -169,17 +178,19 @@ def test_no_descriptor_and_no_process_stays(tmp_path):
         with pytest.raises(InputError):
             load(path)
 
+    settle()
     assert len(list(descriptors.iterdir())) == before
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
 
 
-def test_without_an_interpreter_to_start(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("executable", "fact"), [("", r"sys\.executable"), ("/no/such/python", "cannot be started")])
+def test_without_an_interpreter_to_start(tmp_path, monkeypatch, executable, fact):
     path = tmp_path / "run.pickle"
     path.write_bytes(pickle.dumps(snapshot()))
-    monkeypatch.setattr(sys, "executable", "")
+    monkeypatch.setattr(sys, "executable", executable)
 
-    with pytest.raises(UnsupportedError, match=r"sys\.executable"):
+    with pytest.raises(UnsupportedError, match=fact):
         load(path)
 
 
