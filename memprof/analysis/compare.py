@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from memprof.analysis.account import open_account
@@ -41,6 +42,12 @@ class Tensor(NamedTuple):
         if self.parameter is not None:
             return ("parameter", self.parameter)
         return ("op", self.module, self.op, self.caller)
+
+    @property
+    def elements(self) -> int | None:
+        """Product of the shape, which a view of the same tensor shares; None where it is a scalar or not known."""
+        parts = (self.shape or "").split(",")
+        return prod(map(int, parts)) if all(part.isdecimal() for part in parts) else None
 
     @property
     def named(self) -> bool:
@@ -204,7 +211,7 @@ MATCHES: tuple[Callable[[Tensor], Hashable], ...] = (
     lambda t: (t.category, t.cause, t.shape) if t.shape else None,  # another type
     lambda t: (t.category, t.cause, t.dtype),  # another size
     lambda t: (t.category, t.cause),
-    lambda t: (t.category, t.module, t.shape) if t.module and t.shape else None,  # another op
+    lambda t: (t.category, t.module, t.elements) if t.module and t.shape else None,  # another op
     lambda t: (t.cause, t.shape) if t.named and t.shape else None,  # another category
     lambda t: t.cause if t.parameter else None,
 )

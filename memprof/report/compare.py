@@ -95,7 +95,7 @@ def words(changes: Iterable[Change]) -> Iterable[Text]:
     grouped: dict[tuple[str, str], list[Change]] = defaultdict(list)
     for change in changes:
         if change.paired and (change.dtype_a != change.dtype_b or change.op_a != change.op_b):
-            name = collapse_layers(change.parameter or change.module) or change.caller or "something"
+            name = collapse_layers(change.parameter or change.module) or change.caller or change.op or "something"
             grouped[name, _what(change)].append(change)
     for (name, what), members in sorted(grouped.items(), key=lambda pair: -abs(_difference(pair[1]))):
         if _difference(members):
@@ -110,7 +110,7 @@ def words(changes: Iterable[Change]) -> Iterable[Text]:
 def _what(change: Change) -> str:
     """Say what a pair is and how it changed."""
     what = change.finer_b or change.category.value
-    if change.parameter is None and change.op is not None:
+    if change.parameter is None and change.op is not None and (change.module or change.caller):
         what += f" of {_changed(change, change.op_a, change.op_b)}"
     return f"{what}: {_changed(change, change.dtype_a, change.dtype_b)}"
 
