@@ -142,5 +142,16 @@ def compare(
     run(a, b, by=by, device=device, top=top, as_json=as_json)
 
 
+@app.command(epilog="Example:  memprof report run.pickle -o report.html")
+def report(
+    source: Annotated[Path, typer.Argument(help="A snapshot, or a directory that memprof sweep wrote.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write.")] = Path("report.html"),
+) -> None:
+    """Write one HTML page that needs nothing else: timeline and breakdown of a snapshot, or growth of a sweep."""
+    from memprof.commands.report import run
+
+    run(source, output=output)
+
+
 if __name__ == "__main__":
     main()
