@@ -7,6 +7,7 @@ import gc
 import os
 import pickle
 import stat
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +23,8 @@ _PROTOCOL = 4
 
 _CONTAINERS = frozenset({dict, list, tuple})
 _PLAIN = frozenset({str, int, float, bool, type(None)})
-_NO_CONTAINER = _PLAIN - {int}
 _INT_END = 1 << 63
 """memory_viz reads integers of eight bytes at most."""
-_TEXT_END = 1 << 32
-"""It has no opcode for a longer text."""
 
 
 def write_snapshot(snapshot: dict[str, Any], path: str | os.PathLike[str]) -> None:
@@ -42,7 +40,7 @@ def write_snapshot(snapshot: dict[str, Any], path: str | os.PathLike[str]) -> No
         The file cannot be written: no space, no permission, no such folder.
     TypeError
         A value is not one of dict, list, tuple, str, int, float, bool, None themselves (a subclass, such as a numpy
-        number, is not), or is a larger integer or text than memory_viz reads: names the place.
+        number, is not), or is a larger integer than memory_viz reads: names the place.
     """
     with _no_collection():
         _check_plain(snapshot)
@@ -83,43 +81,39 @@ def _write(snapshot: dict[str, Any], path: str | os.PathLike[str]) -> None:
 
 
 def _check_plain(root: Any) -> None:
-    """Make sure that pickling `root` takes memory_viz's opcodes only; each container is looked at once."""
+    """Make sure that pickling `root` takes memory_viz's opcodes only.
+
+    One level of containers after the other, each container once, so that a million entries cost a few calls in C.
+    """
     if type(root) not in _CONTAINERS:
         raise TypeError(f"a snapshot is a dict or a list, not a {type(root).__name__}")
+    level = [root]
     seen = {id(root)}
-    waiting = [root]
-    while waiting:
-        container = waiting.pop()
-        values = list(container.values()) if type(container) is dict else container
-        if type(container) is dict and not set(map(type, container)) <= _PLAIN:
-            raise TypeError(f"{_place(root, container)} has a key that is no plain value")
+    while level:
+        if not set(map(type, chain.from_iterable(c for c in level if type(c) is dict))) <= _PLAIN:
+            owner = next(c for c in level if type(c) is dict and not set(map(type, c)) <= _PLAIN)
+            raise TypeError(f"{_place(root, owner)} has a key that is no plain value")
+        values = list(chain.from_iterable(c.values() if type(c) is dict else c for c in level))
         kinds = set(map(type, values))
-        if kinds <= _NO_CONTAINER and str not in kinds:
-            continue
-        for value in values:
-            kind = type(value)
-            if kind in _CONTAINERS:
-                if id(value) not in seen:
-                    seen.add(id(value))
-                    waiting.append(value)
-            elif kind is int:
-                if not -_INT_END <= value < _INT_END:
-                    _make_signed(root, container, value)
-            elif kind is str:
-                if len(value) >= _TEXT_END // 4:
-                    raise TypeError(f"{_place(root, container)} holds a text of {len(value)} characters")
-            elif kind not in _PLAIN:
-                raise TypeError(
-                    f"{_place(root, container)} holds a {kind.__module__}.{kind.__qualname__}, no plain value"
-                )
+        for kind in kinds - _PLAIN - _CONTAINERS:
+            owner = next(c for c in level if kind in map(type, c.values() if type(c) is dict else c))
+            raise TypeError(f"{_place(root, owner)} holds a {kind.__module__}.{kind.__qualname__}, no plain value")
+        if int in kinds:
+            integers = [value for value in values if type(value) is int]
+            if min(integers) < -_INT_END or max(integers) >= _INT_END:
+                for container in level:
+                    _make_signed(root, container)
+        inner = {id(value): value for value in values if type(value) in _CONTAINERS} if kinds & _CONTAINERS else {}
+        level = [value for identity, value in inner.items() if identity not in seen]
+        seen.update(inner)
 
 
-def _make_signed(root: Any, container: Any, value: int) -> None:
-    """Write an unsigned integer of 8 bytes as the signed one of the same bits: torch has 2**64 - 1 for line -1."""
-    if type(container) is tuple or not _INT_END <= value < 2 * _INT_END:
-        raise TypeError(f"{_place(root, container)} holds an integer of more than 8 bytes")
-    for key, found in container.items() if type(container) is dict else enumerate(container):
-        if type(found) is int and found == value:
+def _make_signed(root: Any, container: Any) -> None:
+    """Write unsigned integers of 8 bytes as the signed ones of the same bits: torch has 2**64 - 1 for line -1."""
+    for key, value in container.items() if type(container) is dict else enumerate(container):
+        if type(value) is int and not -_INT_END <= value < _INT_END:
+            if type(container) is tuple or not _INT_END <= value < 2 * _INT_END:
+                raise TypeError(f"{_place(root, container)} holds an integer of more than 8 bytes")
             container[key] = value - 2 * _INT_END
 
 
