@@ -153,5 +153,16 @@ def report(
     run(source, output=output)
 
 
+@app.command(epilog="Example:  memprof explain run.pickle")
+def explain(
+    source: Annotated[Path, typer.Argument(help="A snapshot, or a directory that memprof sweep wrote.")],
+    as_json: AsJson = False,
+) -> None:
+    """Name the causes of memory that memprof knows: each with its bytes, its evidence, and what to change."""
+    from memprof.commands.explain import run
+
+    run(source, as_json=as_json)
+
+
 if __name__ == "__main__":
     main()

@@ -42,14 +42,21 @@ def run(file: Path, *, at: str, by: str | None, device: int | None, top: int, as
         result = break_down(pending.result(), at=at, device=device, top=top)
         sys.stdout.write(to_text(breakdown_json(result)) + "\n")
         return
+    from memprof.analysis.findings import top_finding
     from memprof.report.console import breakdown_report, make_console
+    from memprof.report.findings import finding_line
 
     result = break_down(_read(pending, file), at=at, device=device, top=top)
     groups = []
     if by is not None:
         limit = max(top, 1) * 4
         groups = [group_live(each.account, each.shown.event, ("category", by), top=limit) for each in result.devices]
-    make_console().print(breakdown_report(result, by=by, groups=groups))
+    console = make_console()
+    console.print(breakdown_report(result, by=by, groups=groups))
+    found = [finding for each in result.devices if (finding := top_finding(each.account)) is not None]
+    if found:
+        console.print()
+        console.print(finding_line(max(found, key=lambda finding: finding.size)))
 
 
 def _read(pending: PendingTrace, file: Path) -> Trace:

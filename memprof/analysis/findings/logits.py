@@ -1,0 +1,93 @@
+"""Logits: tensors as wide as the vocabulary."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from memprof.analysis.findings.finding import Certainty
+from memprof.analysis.findings.view import TO_COPY, View
+from memprof.categories.category import Category
+from memprof.units import format_bytes
+
+if TYPE_CHECKING:
+    from memprof.analysis.findings.finding import Finding
+    from memprof.analysis.findings.view import Mask
+
+__all__ = ["logits_copies", "logits_dominate"]
+
+DOMINATES = 0.25
+"""Share of the peak from which on logits are what the run's memory is about."""
+WIDE = 8
+"""An output layer has at least this many times more outputs than inputs, where nothing names the logits."""
+
+
+def logits_dominate(view: View) -> Finding | None:
+    """Find vocabulary-wide tensors that take a quarter of the peak or more.
+
+    The vocabulary's size is the last dimension of what the capture named logits. Where it named none, it is the first
+    dimension of a weight that is at least eight times higher than wide; then the finding is likely, not certain.
+    """
+    mask, named = _logits(view)
+    mask &= view.live
+    size = int(view.size[mask].sum())
+    if size < DOMINATES * view.peak:
+        return None
+    dtypes = sorted(view.texts("dtype", mask))
+    ops = len(view.texts("op", mask))
+    kinds = f"made by {ops} ops, in {' and '.join(dtypes)}" if ops > 1 else f"in {' and '.join(dtypes)}"
+    return view.finding(
+        mask,
+        id="logits-dominate",
+        title=lambda size: (
+            f"Tensors as wide as the vocabulary take {size / view.peak:.0%} of the peak ({format_bytes(size)}): {kinds}"
+        ),
+        category=Category.ACTIVATIONS,
+        fix=(
+            "Do not keep all logits at once: use a fused linear cross-entropy, or compute output layer and loss for a "
+            "chunk of tokens at a time under checkpointing. Computing them in chunks without that keeps every chunk."
+        ),
+        grows=True,
+        certainty=Certainty.CERTAIN if named and view.labelled else Certainty.LIKELY,
+    )
+
+
+def logits_copies(view: View) -> Finding | None:
+    """Find copies of the logits in another dtype, such as ``logits.float()`` or autocast before the loss."""
+    mask, named = _logits(view)
+    mask &= (
+        view.live
+        & view.of(Category.ACTIVATIONS, Category.TEMPORARIES)
+        & view.text("op", {TO_COPY})
+        & ~view.born_in("backward")
+        & ~view.text("finer", {"logits"})
+    )
+    dtypes = " and ".join(sorted(view.texts("dtype", mask)))
+    return view.finding(
+        mask,
+        id="logits-copied",
+        title=lambda size: f"Logits are stored once more as {dtypes}: {format_bytes(size)}",
+        category=Category.ACTIVATIONS,
+        fix=(
+            "Leave the logits in their dtype and let the loss raise the precision inside its kernel (a fused linear "
+            "cross-entropy does), instead of logits.float() or autocast's float32 cast before the loss."
+        ),
+        grows=True,
+        certainty=Certainty.CERTAIN if named and view.labelled else Certainty.LIKELY,
+    )
+
+
+def _logits(view: View) -> tuple[Mask, bool]:
+    """Return which allocations are as wide as the vocabulary, and whether the capture named the logits."""
+    named = view.of(Category.ACTIVATIONS, Category.TEMPORARIES) & view.text("finer", {"logits"})
+    widths = {text.rpartition(",")[2] for text in view.texts("shape", named)}
+    if not widths:
+        shapes = [text.split(",") for text in view.texts("shape", view.of(Category.WEIGHTS))]
+        widths = {shape[0] for shape in shapes if len(shape) == 2 and int(shape[0]) >= WIDE * int(shape[1]) > WIDE}
+    flowing = view.of(Category.ACTIVATIONS, Category.GRADIENTS, Category.TEMPORARIES) & ~view.text(
+        "finer", {"parameter", "init"}
+    )
+    return flowing & view.text("shape", lambda text: "," in text and text.rpartition(",")[2] in widths), bool(
+        np.any(named)
+    )

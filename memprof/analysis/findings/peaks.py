@@ -1,0 +1,91 @@
+"""Which step or phase makes the peak."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from memprof.analysis.findings.finding import Certainty, Evidence, Finding
+from memprof.analysis.findings.steps import step_spans
+from memprof.analysis.state import state_at
+from memprof.categories.category import CATEGORIES, Category
+from memprof.units import format_bytes
+
+if TYPE_CHECKING:
+    from memprof.analysis.findings.view import View
+    from memprof.analysis.state import State
+
+__all__ = ["evaluation_larger", "first_step"]
+
+UNLIKE = 0.05
+"""Share of the later peak by which the first one has to differ."""
+
+
+def evaluation_larger(view: View) -> Finding | None:
+    """Find that evaluation makes the peak and training does not. Bytes are what evaluation itself has alive there."""
+    training = [phase for phase in view.phases if phase.phase in ("forward", "backward", "optimizer")]
+    at_peak = next((phase for phase in view.phases if phase.begin <= view.event < phase.end), None)
+    if not training or at_peak is None or at_peak.phase != "eval":
+        return None
+    allocated = view.account.replay.allocated
+    most = max(int(np.max(allocated[phase.begin : phase.end + 1])) for phase in training)
+    if view.peak <= most:
+        return None
+    return view.finding(
+        view.live & view.born_in("eval"),
+        id="evaluation-larger",
+        title=lambda size: (
+            f"Evaluation peaks at {format_bytes(view.peak)}, training at {format_bytes(most)}: {format_bytes(size)} "
+            "are evaluation's own"
+        ),
+        category=Category.TEMPORARIES,
+        fix=(
+            "Evaluate under torch.no_grad() with a smaller batch, and do not collect logits on the device "
+            "(preprocess_logits_for_metrics or eval_accumulation_steps in transformers' Trainer)."
+        ),
+        grows=False,
+    )
+
+
+def first_step(view: View) -> Finding | None:
+    """Find that the first training step's peak is unlike the later ones'.
+
+    Bytes are the difference of the two peaks; each evidence row is the difference in one category, which may be
+    negative, and they sum to it.
+    """
+    trained = [span for span in step_spans(view) if span.backward_end is not None]
+    if len(trained) < 2:
+        return None
+    allocated = view.account.replay.allocated
+    events = [span.begin + int(np.argmax(allocated[span.begin + 1 : span.end + 1])) for span in trained]
+    first = events[0]
+    later = max(events[1:], key=lambda event: int(allocated[event + 1]))
+    low, high = sorted((first, later), key=lambda event: int(allocated[event + 1]))
+    size = int(allocated[high + 1] - allocated[low + 1])
+    if size < UNLIKE * int(allocated[later + 1]):
+        return None
+    changes = _changes(state_at(view.account, low), state_at(view.account, high))
+    most = max(changes, key=lambda category: changes[category])
+    more = "less" if low == first else "more"
+    return Finding(
+        id="first-step-differs",
+        title=(
+            f"The first step peaks at {format_bytes(int(allocated[first + 1]))}, {format_bytes(size)} {more} than "
+            f"later ones, mostly {most.value}"
+        ),
+        category=most.value,
+        size=size,
+        per_sample=None,
+        certainty=Certainty.CERTAIN if view.labelled else Certainty.LIKELY,
+        evidence=tuple(
+            Evidence(module=None, op=None, dtype=None, size=change, where=f"change of {category.value}")
+            for category, change in sorted(changes.items(), key=lambda pair: -pair[1])
+            if change
+        ),
+        fix="Size the batch by a step after the second optimizer step, when the optimizer has its state.",
+    )
+
+
+def _changes(low: State, high: State) -> dict[Category, int]:
+    return {category: high.categories[category] - low.categories[category] for category in CATEGORIES}

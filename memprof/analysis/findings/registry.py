@@ -1,0 +1,63 @@
+"""All findings, and what a device's account has of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memprof.analysis.findings.cached import cache_untold, fragmentation
+from memprof.analysis.findings.checkpointing import checkpointing_idle
+from memprof.analysis.findings.dequantized import dequantized_kept
+from memprof.analysis.findings.dropout import dropout_masks
+from memprof.analysis.findings.float32_weights import float32_weights
+from memprof.analysis.findings.frozen_casts import frozen_casts
+from memprof.analysis.findings.frozen_state import frozen_state
+from memprof.analysis.findings.held import held_after_backward
+from memprof.analysis.findings.leak import leak
+from memprof.analysis.findings.logits import logits_copies, logits_dominate
+from memprof.analysis.findings.peaks import evaluation_larger, first_step
+from memprof.analysis.findings.quantized_inputs import quantized_inputs
+from memprof.analysis.findings.quantized_outputs import quantized_outputs
+from memprof.analysis.findings.view import view_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from memprof.analysis.account import DeviceAccount
+    from memprof.analysis.findings.finding import Finding
+    from memprof.analysis.findings.view import View
+
+__all__ = ["FINDINGS", "find_all", "top_finding"]
+
+FINDINGS: tuple[Callable[[View], Finding | None], ...] = (
+    quantized_outputs,
+    logits_dominate,
+    logits_copies,
+    float32_weights,
+    dequantized_kept,
+    frozen_casts,
+    quantized_inputs,
+    dropout_masks,
+    checkpointing_idle,
+    frozen_state,
+    leak,
+    held_after_backward,
+    fragmentation,
+    cache_untold,
+    evaluation_larger,
+    first_step,
+)
+WORTH = 0.005
+"""Share of the peak below which a finding is not worth a line."""
+
+
+def find_all(account: DeviceAccount) -> tuple[Finding, ...]:
+    """Return what is found on one device and takes at least half a percent of the peak, most bytes first."""
+    view = view_of(account)
+    found = [finding for find in FINDINGS if (finding := find(view)) is not None]
+    worth = [finding for finding in found if finding.size >= WORTH * view.peak]
+    return tuple(sorted(worth, key=lambda finding: -finding.size))
+
+
+def top_finding(account: DeviceAccount) -> Finding | None:
+    """Return the finding with the most bytes; None if nothing is found."""
+    return next(iter(find_all(account)), None)

@@ -1,0 +1,199 @@
+"""What every finding looks at: a device's allocations, which of them are alive at the peak, and what the run was."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memprof.analysis.findings.finding import Certainty, Evidence, Finding
+from memprof.analysis.moment import step_phases
+from memprof.categories.category import Category
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from numpy.typing import NDArray
+
+    from memprof.analysis.account import DeviceAccount
+    from memprof.analysis.moment import StepPhase
+
+    Mask = NDArray[np.bool_]
+    Rows = NDArray[np.int64]
+
+__all__ = ["HALF", "TO_COPY", "View", "owner", "view_of"]
+
+HALF = frozenset({"float16", "bfloat16"})
+TO_COPY = "aten::_to_copy"
+"""The op behind ``tensor.to`` and autocast's casts."""
+NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
+LIBRARIES = ("torch/", "bitsandbytes/", "accelerate/", "transformers/", "peft/", "lightning/")
+"""Parts of file names that are not the user's own code."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """One device; masks and columns have one element per allocation of the whole trace."""
+
+    account: DeviceAccount
+    event: int
+    """The peak: first event that reaches the highest allocated bytes."""
+    live: Mask
+    """Alive at the peak."""
+    phases: tuple[StepPhase, ...]
+
+    @property
+    def peak(self) -> int:
+        """Bytes allocated at the peak."""
+        return int(self.account.replay.allocated[self.event + 1])
+
+    @property
+    def size(self) -> Rows:
+        """Bytes of every allocation's whole block."""
+        return self.account.replay.allocations.size
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the capture's labels say what each allocation is."""
+        return self.account.classification.by == "labels"
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """Configuration of the run; empty where the file does not have it."""
+        config = (self.account.trace.made_by or {}).get("config")
+        return config if isinstance(config, dict) else {}
+
+    @property
+    def samples(self) -> int | None:
+        """Samples of a micro-batch, where the file says."""
+        mbs = self.config.get("mbs")
+        return mbs if type(mbs) is int and mbs > 0 else None
+
+    def of(self, *categories: Category) -> Mask:
+        """Tell which allocations are of one of `categories`."""
+        return np.isin(self.account.classification.category, [category.code for category in categories])
+
+    def text(self, column: str, wanted: Collection[str] | Callable[[str], bool]) -> Mask:
+        """Tell which allocations have, in a text column of the classification, one of `wanted`."""
+        known = self.account.classification
+        fits = wanted if callable(wanted) else wanted.__contains__
+        table = np.array([fits(text) for text in known.texts] + [False])  # the last element answers for -1
+        return np.asarray(table[getattr(known, column)], np.bool_)
+
+    def texts(self, column: str, mask: Mask) -> set[str]:
+        """Return the texts that the allocations in `mask` have in a column."""
+        known = self.account.classification
+        return {known.texts[row] for row in np.unique(getattr(known, column)[mask]).tolist() if row >= 0}
+
+    def get(self, column: str, row: int) -> str | None:
+        """Return the text of one allocation."""
+        known = self.account.classification
+        return known.text(getattr(known, column), row)
+
+    def shape(self, row: int) -> tuple[int, ...] | None:
+        """Return the shape of one allocation's tensor, where it is known."""
+        text = self.get("shape", row)
+        return None if text is None else tuple(int(part) for part in text.split(",") if part)
+
+    @property
+    def half_modules(self) -> set[str]:
+        """Modules that made something in half precision, in the whole run."""
+        return self.texts("module", self.text("dtype", HALF))
+
+    @property
+    def quantized_modules(self) -> set[str]:
+        """Modules whose own weight is quantized."""
+        weights = self.of(Category.WEIGHTS) & self.text("finer", {"quantized"})
+        return {owner(name) for name in self.texts("parameter", weights)}
+
+    def born_in(self, phase: str) -> Mask:
+        """Tell which allocations were made in a phase of any step."""
+        return self.text("phase", {phase})
+
+    def evidence(self, rows: Iterable[int], sizes: Mapping[int, int] | None = None) -> tuple[Evidence, ...]:
+        """Group allocations by module (layers together), op and dtype, largest group first.
+
+        Parameters
+        ----------
+        rows
+            Allocations.
+        sizes
+            What counts of each, where that is not the whole block.
+
+        """
+        groups: dict[tuple[str | None, str | None, str | None, str | None], list[int]] = {}
+        for row in rows:
+            module = self.get("module", row)
+            module = NUMBER.sub("*", module) if module is not None else None
+            where = None if module else self.caller(row)
+            key = (module, self.get("op", row), self.get("dtype", row), where)
+            groups.setdefault(key, []).append(int(self.size[row]) if sizes is None else sizes[row])
+        found = [
+            Evidence(module=module, op=op, dtype=dtype, where=where, size=sum(members), count=len(members))
+            for (module, op, dtype, where), members in groups.items()
+        ]
+        return tuple(sorted(found, key=lambda each: (-each.size, each.module or "", each.op or "")))
+
+    def caller(self, row: int) -> str | None:
+        """Return the innermost frame outside the known libraries, if the file has Python stacks."""
+        for frame in self.account.trace.stacks.stack(int(self.account.replay.allocations.stack[row])):
+            if frame.filename.endswith(".py") and not any(part in frame.filename for part in LIBRARIES):
+                return f"{frame.name} ({'/'.join(frame.filename.split('/')[-2:])}:{frame.line})"
+        return None
+
+    def finding(
+        self,
+        mask: Mask,
+        *,
+        id: str,  # noqa: A002 - the field's name in the JSON
+        title: Callable[[int], str],
+        category: Category,
+        fix: str,
+        grows: bool,
+        sizes: Mapping[int, int] | None = None,
+        certainty: Certainty | None = None,
+    ) -> Finding | None:
+        """Make a finding of the allocations in `mask`; None if there are none.
+
+        Parameters
+        ----------
+        title
+            Gets the bytes.
+        grows
+            Whether the bytes grow with the micro-batch.
+        sizes
+            What counts of each allocation, where that is not the whole block.
+        certainty
+            By default certain with labels and likely without.
+
+        """
+        evidence = self.evidence(np.flatnonzero(mask).tolist(), sizes)
+        size = sum(each.size for each in evidence)
+        if not size:
+            return None
+        return Finding(
+            id=id,
+            title=title(size),
+            category=category.value,
+            size=size,
+            per_sample=size / self.samples if grows and self.samples else None,
+            certainty=certainty or (Certainty.CERTAIN if self.labelled else Certainty.LIKELY),
+            evidence=evidence,
+            fix=fix,
+        )
+
+
+def view_of(account: DeviceAccount) -> View:
+    """Look at a device at its peak."""
+    allocations = account.replay.allocations
+    event = account.replay.peak_event
+    live = np.zeros(len(allocations), np.bool_)
+    live[allocations.live_at(event)] = True
+    return View(account=account, event=event, live=live, phases=step_phases(account))
+
+
+def owner(parameter: str) -> str:
+    """Return the module's part of a parameter's name."""
+    return parameter.rpartition(".")[0]
