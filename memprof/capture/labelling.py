@@ -58,6 +58,13 @@ LIBRARY = (
     "scaled_mm",
 )
 """Ends of the names of ops that hand over to cuBLAS, cuBLASLt and cuDNN, which take workspaces of their own."""
+CUBLAS = (4096 * 2 * 1024 + 16 * 8 * 1024, 4096 * 8 * 1024)
+"""Bytes of the workspace that a cuBLAS handle keeps, without and with Hopper (``parseChosenWorkspaceSize`` in
+aten/src/ATen/cuda/CublasHandlePool.cpp); CUBLAS_WORKSPACE_CONFIG can change them."""
+CUBLASLT = 1024 * 1024
+"""Bytes of cuBLASLt's workspace (``parseCUDABlasLtWorkspaceSize`` in aten/src/ATen/cuda/CublasHandlePool.cpp)."""
+ROOM = 1024 * 1024
+"""A block may be larger than what was asked for by as much as is not split off (c10/cuda/CUDACachingAllocator.cpp)."""
 NODE = "autograd::engine::evaluate_function: "
 """What the name of an autograd node's range begins with (torch/csrc/autograd/engine.cpp)."""
 
@@ -296,7 +303,7 @@ def _judge(
         and copied
         and item.phase not in ("init", "optimizer")
     )
-    workspace = _is_workspace(item, fact, around)
+    workspace = _is_workspace(item, fact, around, stays=timeline.device == "cuda")
     if item.phase == "backward" and not cast and not workspace:
         outlives = node is not None and item.freed > node.end
         if node is not None and fact.saved_at:
@@ -312,15 +319,17 @@ def _judge(
     if category is Category.INPUTS and role is not None:
         item.category, item.finer = category, role.finer
         return
+    if workspace:
+        # Before activations: a workspace that stays is alive when backward begins, and is still no activation.
+        item.category = Category.WORKSPACE
+        item.finer = _library(item, around) if timeline.device == "cuda" else ""
+        return
     if item.phase == "forward":
         row = bisect_right(backwards, item.born)
         if row < len(backwards) and item.freed > backwards[row] and _same_step(item, backwards[row], phases):
             item.category = Category.ACTIVATIONS
             item.finer = role.finer if role is not None else "saved" if fact.saved_at else "held"
             return
-    if workspace:
-        item.category = Category.WORKSPACE
-        return
     if item.phase:
         item.category, item.finer = Category.TEMPORARIES, item.phase
 
@@ -329,12 +338,24 @@ def _same_step(item: Label, backward: int, phases: list[Phase]) -> bool:
     return any(phase.start == backward and phase.step == item.step for phase in phases)
 
 
-def _is_workspace(item: Label, fact: _Facts, around: list[Op]) -> bool:
-    """Tell memory that a library took for itself: no op was ever given it as a tensor, and no result stays in it."""
+def _is_workspace(item: Label, fact: _Facts, around: list[Op], *, stays: bool) -> bool:
+    """Tell memory that a library took for itself: no op was ever given it as a tensor, and no result stays in it.
+
+    `stays`: libraries of this device keep workspaces from call to call.
+    """
     if fact.first is not None or fact.roles or fact.saved_at:
         return False
     library = next((op for op in around if op.name.rstrip("_").endswith(LIBRARY)), None)
-    return library is not None and (item.freed < library.end or item.freed == FOREVER)
+    return library is not None and (item.freed < library.end or (stays and item.freed == FOREVER))
+
+
+def _library(item: Label, around: list[Op]) -> str:
+    """Name the CUDA library that took a workspace; empty where neither op nor size tells."""
+    if any(op.name.rstrip("_").endswith("convolution") for op in around):
+        return "cudnn"
+    if any(size <= item.size < size + ROOM for size in CUBLAS):
+        return "cublas"
+    return "cublaslt" if item.size == CUBLASLT else ""
 
 
 def _is_rebuilt(item: Label, fact: _Facts, timeline: Timeline) -> bool:

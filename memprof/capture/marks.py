@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["MARK", "Mark", "memory_mark", "module_mark", "parse", "phase_mark", "saved_mark", "sight_mark"]
+__all__ = ["MARK", "Mark", "memory_mark", "module_mark", "parse", "phase_mark", "saved_mark", "seen_mark", "sight_mark"]
 
 MARK = "memprof."
 """What every mark's name begins with."""
@@ -20,7 +20,7 @@ class Mark:
     """One mark, read back."""
 
     kind: str
-    """phase, module, saved, sight or memory."""
+    """phase, module, seen, saved, sight or memory."""
     name: str = ""
     """Phase, module path, or the parameter's name of a sight."""
     step: int = -1
@@ -39,6 +39,11 @@ def phase_mark(name: str, step: int) -> str:
 def module_mark(name: str) -> str:
     """Name the range of one module's forward; the root module's name is empty."""
     return f"{MARK}module{SEPARATOR}{name}"
+
+
+def seen_mark() -> str:
+    """Name the range whose tensors a module returned: somebody has them, though no op may ever be given them."""
+    return f"{MARK}seen"
 
 
 def saved_mark() -> str:
@@ -70,7 +75,7 @@ def parse(text: str) -> Mark | None:
         return Mark(kind=kind, name=fields[0])
     if kind == "memory":
         return Mark(kind=kind, address=int(fields[0]), size=int(fields[1]))
-    if kind == "saved":
+    if kind in ("saved", "seen"):
         return Mark(kind=kind)
     if kind == "sight":
         return Mark(kind=kind, category=fields[0], finer=fields[1], name=fields[2])

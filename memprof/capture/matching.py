@@ -25,13 +25,18 @@ def match_entries(entries: list[dict[str, Any]], memory: list[MemoryEvent]) -> l
     for number in range(len(memory) - 1, -1, -1):
         event = memory[number]
         rows = by_address.get(event.address)
-        if not rows:
-            continue
-        entry = entries[rows[-1]]
-        # The profiler reports the block, the history what was asked for.
-        if (entry["action"] == "alloc") == (event.size > 0) and entry["size"] <= abs(event.size):
-            found[number] = rows.pop()
+        # What does not fit was done by a thread that the profiler does not follow: the history alone has it.
+        while rows:
+            row = rows.pop()
+            if _fits(entries[row], event):
+                found[number] = row
+                break
     return found
+
+
+def _fits(entry: dict[str, Any], event: MemoryEvent) -> bool:
+    # The profiler reports the block, the history what was asked for.
+    return bool((entry["action"] == "alloc") == (event.size > 0) and entry["size"] <= abs(event.size))
 
 
 def first_entry_after(at: int, entries: list[dict[str, Any]], memory: list[MemoryEvent], rows: list[int]) -> int:

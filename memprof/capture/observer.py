@@ -17,7 +17,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.profiler import record_function
 
-from memprof.capture.marks import module_mark, phase_mark, saved_mark, sight_mark
+from memprof.capture.marks import module_mark, phase_mark, saved_mark, seen_mark, sight_mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -152,7 +152,11 @@ class LabellingObserver(Observer):
         mark.__enter__()
         self._open_modules.append((module, mark))
 
-    def _leave_module(self, module: torch.nn.Module, _inputs: object, _output: object) -> None:
+    def _leave_module(self, module: torch.nn.Module, _inputs: object, output: object) -> None:
+        tensors = tuple(tensors_in(output))
+        if tensors:
+            with _RecordFunctionFast(seen_mark(), tensors):
+                pass
         if self._open_modules and self._open_modules[-1][0] is module:
             self._open_modules.pop()[1].__exit__(None, None, None)
 
@@ -216,6 +220,17 @@ def int8_tensors(module: torch.nn.Module) -> list[tuple[str, torch.Tensor, str]]
             if isinstance(tensor, torch.Tensor):
                 found.append((finer, tensor, attribute))
     return found
+
+
+def tensors_in(value: object, depth: int = 3) -> Iterator[torch.Tensor]:
+    """Yield the tensors in `value`, in lists, tuples and dicts down to `depth`."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth and isinstance(value, (list, tuple)):
+        for part in value:
+            yield from tensors_in(part, depth - 1)
+    elif depth and isinstance(value, dict):
+        yield from tensors_in(list(value.values()), depth)
 
 
 def _pack(tensor: torch.Tensor) -> torch.Tensor:

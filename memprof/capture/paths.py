@@ -13,11 +13,11 @@ __all__ = ["command_line", "shorten_paths"]
 
 
 def shorten_paths(snapshot: dict[str, Any]) -> None:
-    """Rewrite every frame's file name in place: below site-packages, the standard library, or the working directory.
+    """Rewrite every frame's file name in place, relative to an entry of ``sys.path`` or the working directory.
 
-    What lies elsewhere keeps its last part only.
+    Of what lies elsewhere stays the path from its package on, or its last part only.
     """
-    roots = _roots()
+    places = _Places()
     known: dict[str, str] = {}
     done: set[int] = set()
     for holder in _holders(snapshot):
@@ -28,7 +28,7 @@ def shorten_paths(snapshot: dict[str, Any]) -> None:
         for frame in frames:
             name = frame["filename"]
             if name not in known:
-                known[name] = _shorten(name, roots)
+                known[name] = places.shorten(name)
             frame["filename"] = known[name]
 
 
@@ -55,20 +55,41 @@ def _holders(snapshot: dict[str, Any]) -> Any:
         yield from segment["blocks"]
 
 
-def _roots() -> list[str]:
-    """Return the directories that names are made relative to, the deepest first."""
-    scheme = sysconfig.get_paths()
-    found = {scheme["purelib"], scheme["platlib"], scheme["stdlib"], str(Path(__file__).parents[2]), str(Path.cwd())}
-    found.update(site.getsitepackages())
-    found.add(site.getusersitepackages())
-    found.update(str(Path(root).resolve()) for root in list(found))
-    return sorted((root.rstrip(os.sep) + os.sep for root in found if root.rstrip(os.sep)), key=len, reverse=True)
+class _Places:
+    """The directories that names are made relative to."""
 
+    def __init__(self) -> None:
+        scheme = sysconfig.get_paths()
+        found = {
+            scheme["purelib"],
+            scheme["platlib"],
+            scheme["stdlib"],
+            str(Path(__file__).parents[2]),
+            str(Path.cwd()),
+        }
+        found.update(site.getsitepackages())
+        found.add(site.getusersitepackages())
+        found.update(str(Path(entry).absolute()) for entry in sys.path)
+        found.update(str(Path(root).resolve()) for root in list(found))
+        deepest = sorted((root.rstrip(os.sep) for root in found), key=len, reverse=True)
+        self._roots = [root + os.sep for root in deepest if root]
+        self._packages: dict[Path, Path] = {}
 
-def _shorten(name: str, roots: list[str]) -> str:
-    if not Path(name).is_absolute():
-        return name
-    for root in roots:
-        if name.startswith(root):
-            return name[len(root) :]
-    return Path(name).name
+    def shorten(self, name: str) -> str:
+        """Make `name` relative to the deepest directory outside its package, or keep its last part only."""
+        path = Path(name)
+        if not path.is_absolute():
+            return name
+        # A script's own directory is in sys.path, and may lie inside a package.
+        above = self._above_package(path.parent)
+        for root in self._roots:
+            if f"{above}{os.sep}".startswith(root):
+                return name[len(root) :]
+        return str(path.relative_to(above))
+
+    def _above_package(self, directory: Path) -> Path:
+        """Return the closest directory, from `directory` upwards, that is no package."""
+        if directory not in self._packages:
+            inside = directory != directory.parent and (directory / "__init__.py").is_file()
+            self._packages[directory] = self._above_package(directory.parent) if inside else directory
+        return self._packages[directory]

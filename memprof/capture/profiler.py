@@ -7,12 +7,14 @@ The profiler gives every allocation the op around it, on whichever thread, witho
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+import warnings
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from torch._C._profiler import RecordScope, _EventType, _TensorMetadata
 from torch.profiler import ProfilerActivity, profile
 
+from memprof.capture.liveblocks import LiveBlocks
 from memprof.capture.marks import MARK, parse
 from memprof.capture.timeline import MemoryEvent, Op, TensorSight, Timeline
 
@@ -37,8 +39,12 @@ def profiled(*, tensors: bool) -> Iterator[profile]:
     """
     # Kineto prints a line when it starts and stops; only its log level silences it, and it reads that when it starts.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    profiler = profile(activities=[ProfilerActivity.CPU], record_shapes=tensors, profile_memory=True)
-    with profiler:
+    with ExitStack() as around:
+        with warnings.catch_warnings():
+            # That a second cycle would clear the events of the first: there is no second one.
+            warnings.filterwarnings("ignore", message=".*Profiler clears events", category=UserWarning)
+            profiler = profile(activities=[ProfilerActivity.CPU], record_shapes=tensors, profile_memory=True)
+            around.enter_context(profiler)
         yield profiler
 
 
@@ -76,21 +82,31 @@ def read_timeline(profiler: profile, device: torch.device) -> Timeline:
             memory.append((time, event.extra_fields.ptr, event.extra_fields.alloc_size, parent))
         pending.extend((child, row, False) for child in reversed(event.children))
     moments.sort()
-    starts, ends, ats = [0] * len(ops), [0] * len(ops), [0] * len(memory)
-    for rank, (_, _, row, leaving) in enumerate(moments):
+    starts, ends = [0] * len(ops), [0] * len(ops)
+    events: list[MemoryEvent] = []
+    live = LiveBlocks()
+    rank = implied = 0
+    for _, _, row, leaving in moments:
         if row < 0:
-            ats[-1 - row] = rank
+            time, address, size, op = memory[-1 - row]
+            if size > 0:
+                for lost, bytes_ in live.take(address, size):
+                    events.append(MemoryEvent(at=rank, time_ns=time, address=lost, size=-bytes_, op=-1))
+                    rank += 1
+                    implied += 1
+            else:
+                live.give_back(address)
+            events.append(MemoryEvent(at=rank, time_ns=time, address=address, size=size, op=op))
         elif leaving:
             ends[row] = rank
         else:
             starts[row] = rank
-    events = [
-        MemoryEvent(at=at, time_ns=time, address=address, size=size, op=op)
-        for at, (time, address, size, op) in zip(ats, memory, strict=True)
-    ]
+        rank += 1
     return Timeline(
         ops=[_op(event, parent, starts[row], ends[row]) for row, (event, parent) in enumerate(ops)],
-        memory=sorted(events, key=lambda event: event.at),
+        memory=events,
+        device=device.type,
+        implied=implied,
     )
 
 

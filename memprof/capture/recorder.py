@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from memprof import __version__
 from memprof.capture.assemble import add_labels, peak_of
 from memprof.capture.devices import MAX_ENTRIES, CpuDevice, CudaDevice
-from memprof.capture.environment import describe_environment, package_version
+from memprof.capture.environment import describe_environment
 from memprof.capture.observer import LabellingObserver, Observer
 from memprof.capture.paths import command_line, shorten_paths
 from memprof.capture.profiler import profiled, read_timeline
@@ -126,13 +127,14 @@ def capture(
         "version": VERSION,
         "source": recorded.source,
         "made_by": {
-            "memprof": package_version("memprof"),
+            "memprof": __version__,
             "command": command_line(),
             "recipe": config.recipe,
             "config": config.settings(),
             "labels": labels,
             "stacks": stacks if recorded.source != "profiled" else "ops",
             "status": "oom" if run.reason else "ok",
+            "implied_frees": timeline.implied if timeline is not None else 0,
         },
         "environment": describe_environment(recorded.describe()),
         "stats": [{"device": number, "step": step, **figures} for step, figures in run.figures],

@@ -77,6 +77,10 @@ class Timeline:
     """A parent stands before its children."""
     memory: list[MemoryEvent]
     """Of one device, in rising rank."""
+    device: str = "cpu"
+    """Kind of the device: cpu or cuda."""
+    implied: int = 0
+    """Frees among `memory` that nobody reported, known only because the memory was given out again."""
 
     def around(self, op: int) -> Iterator[Op]:
         """Yield op number `op` and the ops around it, innermost first; nothing for -1."""

@@ -7,6 +7,7 @@ logits lives until the step returns, a batch until the next one was made.
 from __future__ import annotations
 
 import difflib
+import gc
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -175,7 +176,12 @@ class LitGpt2023:
             load_weights(model, self.checkpoint_dir)
         mark_only_lora_as_trainable(model)
         observer.watch(model)  # the move makes new storages, and may quantize
-        return model.to(device)
+        model = model.to(device)
+        if device.type == "cpu":
+            # litgpt's LoRA layers replace plain ones, which bitsandbytes' parameters keep alive in cycles. A move to
+            # another device leaves them behind on the host; here they would count as memory of the device.
+            gc.collect()
+        return model
 
     def run(self, device: torch.device, observer: Observer) -> object:
         """Build and train, telling `observer` what happens; return everything that is alive at the end."""

@@ -42,6 +42,11 @@ def steps() -> Iterator[Callable[[str, int, int], None]]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=make_console(stderr=True), transient=True) as progress:
+    # No thread that refreshes: it would collect garbage of the run, whose frees the profiler then misses.
+    with Progress(*columns, console=make_console(stderr=True), transient=True, auto_refresh=False) as progress:
         task = progress.add_task("starting", total=None)
-        yield lambda text, done, whole: progress.update(task, description=text, completed=done, total=whole)
+
+        def tell(text: str, done: int, whole: int) -> None:
+            progress.update(task, description=text, completed=done, total=whole, refresh=True)
+
+        yield tell

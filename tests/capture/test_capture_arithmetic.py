@@ -155,6 +155,17 @@ def test_weight_casts_are_of_the_weights(recorded, shapes, quant):
         assert run.entries[entry]["size"] == 2 * numel(shapes[name])
 
 
+def test_layers_that_were_replaced_while_building_are_gone(recorded):
+    # given quantized layers, which litgpt builds twice and whose parameters know their module
+    run = recorded(quant="bnb.nf4", precision="bf16-mixed")
+
+    # then at the first step nothing of a weight's size stays of it
+    at = run.mark("step 0 forward")
+    left = [run.entries[row]["size"] for row in run.live_before(at) if run.labels[row]["category"] == "temporaries"]
+    assert max(left, default=0) < 1024
+    assert run.memprof["made_by"]["implied_frees"] == 0
+
+
 def test_dequantized_copies_are_named(recorded, shapes):
     # given
     run = recorded(quant="bnb.nf4", precision="32-true")

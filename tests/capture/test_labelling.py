@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memprof.capture.labelling import NODE, label
-from memprof.capture.marks import module_mark, phase_mark, saved_mark, sight_mark
+from memprof.capture.marks import module_mark, phase_mark, saved_mark, seen_mark, sight_mark
 from memprof.capture.timeline import MemoryEvent, Op, TensorSight, Timeline
 from memprof.categories.category import Category
 
@@ -60,9 +60,9 @@ class Script:
         op = self.open[-1] if self.open else -1
         self.memory.append(MemoryEvent(at=at, time_ns=at, address=address, size=size, op=op))
 
-    def labels(self):
+    def labels(self, device="cuda"):
         assert not self.open
-        return label(Timeline(ops=[Op(**op) for op in self.ops], memory=self.memory))[0]
+        return label(Timeline(ops=[Op(**op) for op in self.ops], memory=self.memory, device=device))[0]
 
 
 @pytest.fixture
@@ -382,6 +382,49 @@ def test_a_workspace_is_never_given_to_an_op(script, seen):
     # then
     (item,) = script.labels()
     assert item.category is (Category.TEMPORARIES if seen else Category.WORKSPACE)
+
+
+@pytest.mark.parametrize("phase", ["forward", "backward"])
+@pytest.mark.parametrize(("size", "finer"), [(33_554_432, "cublas"), (8_519_680, "cublas"), (1 << 20, "cublaslt")])
+def test_a_workspace_that_stays_is_no_activation(script, phase, size, finer):
+    # given a workspace taken in a phase, alive when backward begins or made in it
+    script.begin(phase_mark(phase, 0))
+    script.begin("aten::addmm")
+    script.alloc(1, size)
+    script.end(2)
+    script.begin(phase_mark("backward", 0))
+    script.end()
+
+    # then
+    assert kind(script.labels()[0]) == (Category.WORKSPACE, finer)
+
+
+def test_a_convolution_has_its_workspace_from_cudnn(script):
+    script.begin(phase_mark("forward", 0))
+    script.begin("aten::cudnn_convolution")
+    script.alloc(1, 4096)
+    script.free(1, 4096)
+    script.end(2)
+    assert kind(script.labels()[0]) == (Category.WORKSPACE, "cudnn")
+
+
+def test_the_last_result_of_a_model_is_no_workspace(script):
+    # given a result that a module returned, and that no op was ever given
+    script.begin(phase_mark("forward", 0))
+    script.begin("aten::addmm")
+    script.alloc(1, 1 << 20)
+    script.end()
+    script.op(seen_mark(), (1, "float32", (1 << 18,)))
+    script.end()
+    assert kind(script.labels()[0]) == (Category.TEMPORARIES, "forward")
+
+
+def test_no_library_of_the_cpu_keeps_a_workspace(script):
+    script.begin(phase_mark("forward", 0))
+    script.begin("aten::addmm")
+    script.alloc(1, 1 << 20)
+    script.end(2)
+    assert kind(script.labels(device="cpu")[0]) == (Category.TEMPORARIES, "forward")
 
 
 def test_an_address_is_used_again(script):

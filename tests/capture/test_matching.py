@@ -47,6 +47,15 @@ def test_what_the_history_has_not_stays_without_entry():
     assert match_entries(entries, memory) == [-1, 0]
 
 
+def test_a_free_that_only_the_history_has_disturbs_nothing_before_it():
+    # given address 1 freed by a thread that the profiler does not follow
+    entries = history(
+        ("alloc", 1, 500), ("free_requested", 1, 500), ("alloc", 1, 300), ("free_requested", 1, 300), ("alloc", 1, 100)
+    )
+    memory = profile((1, 512), (1, -512), (1, 512), (1, 512))
+    assert match_entries(entries, memory) == [0, 1, 2, 4]
+
+
 def test_a_larger_request_than_the_block_is_no_match():
     assert match_entries(history(("alloc", 1, 4096)), profile((1, 512))) == [-1]
 

@@ -37,6 +37,39 @@ def test_names_are_relative_to_where_packages_and_scripts_lie(tmp_path, monkeypa
     assert names_of(snapshot) == ["torch/nn/functional.py", "contextlib.py", "train.py", "??", "x.py"]
 
 
+def package(directory, *names):
+    for name in names:
+        directory = directory / name
+        directory.mkdir()
+        (directory / "__init__.py").touch()
+    return directory
+
+
+def test_a_package_in_a_folder_of_the_search_path_keeps_its_name(tmp_path, monkeypatch):
+    # given what pip --target makes, with a script's own directory inside the package in the search path too
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    inner = package(tmp_path, "litgpt", "scripts")
+    (tmp_path / "namespace").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(inner)
+    snapshot = snapshot_with(
+        str(tmp_path / "litgpt/model.py"), str(inner / "convert.py"), str(tmp_path / "namespace/part.py")
+    )
+
+    # then
+    shorten_paths(snapshot)
+    assert names_of(snapshot) == ["litgpt/model.py", "litgpt/scripts/convert.py", "namespace/part.py"]
+
+
+def test_a_package_outside_the_search_path_keeps_its_name(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    snapshot = snapshot_with(str(package(tmp_path, "mine", "nn") / "layers.py"))
+    shorten_paths(snapshot)
+    assert names_of(snapshot) == ["mine/nn/layers.py"]
+
+
 def test_elsewhere_only_the_file_stays(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     snapshot = snapshot_with("/home/somebody/lib/model.py")

@@ -61,6 +61,19 @@ def test_a_view_is_seen_at_the_storage_it_is_a_view_of():
     assert sight.tensors[0].address == a.data_ptr()
 
 
+def test_a_free_on_a_thread_of_its_own_is_known_when_the_memory_is_given_out_again():
+    # given a device that reports through marks, and a free that is missing
+    with profiled(tensors=True) as profiler:
+        mark(memory_mark(4096, 512))
+        mark(memory_mark(4096 + 256, 512))
+
+    # then
+    timeline = read_timeline(profiler, torch.device("cuda", 0))
+    assert [(event.address, event.size) for event in timeline.memory] == [(4096, 512), (4096, -512), (4352, 512)]
+    assert [event.at for event in timeline.memory] == sorted({event.at for event in timeline.memory})
+    assert timeline.implied == 1
+
+
 def test_memory_marks_are_memory_events():
     # given a device that does not report to the profiler
     with profiled(tensors=True) as profiler:

@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import memprof  # noqa: E402 - after the check that torch is there
 from memprof.capture import capture  # noqa: E402 - after the check that torch is there
 from memprof.errors import CaptureError  # noqa: E402
 
@@ -137,6 +138,7 @@ def test_the_file_says_how_it_was_made_and_not_where(tmp_path, read, monkeypatch
     capture(PerceptronRun(), output=tmp_path / "run.pickle", device="cpu")
     run = read(tmp_path / "run.pickle")
     assert run.memprof["source"] == "profiled"
+    assert run.memprof["made_by"]["memprof"] == memprof.__version__
     assert run.memprof["made_by"]["recipe"] == "perceptron"
     assert run.memprof["made_by"]["config"] == {"rows": ROWS}
     assert run.memprof["environment"]["torch"] == torch.__version__
