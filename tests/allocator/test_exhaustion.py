@@ -75,6 +75,18 @@ def test_only_oversize_blocks_that_are_needed_are_freed_first():
     assert allocator.counters.num_sync_all_streams == 0
 
 
+def test_blocks_of_the_limit_itself_are_freed_too_until_it_is_enough():
+    allocator = CachingAllocator(Settings(max_split_size=30 * MIB), Driver(75 * MIB))
+    for address in [allocator.malloc(size * MIB) for size in (30, 40)]:
+        allocator.free(address)
+    start = len(allocator.trace)
+
+    allocator.malloc(66 * MIB)
+
+    assert [action for action, _ in actions(allocator, start)][:3] == ["segment_free", "segment_free", "segment_alloc"]
+    assert allocator.counters.num_sync_all_streams == 0
+
+
 def test_one_oversize_block_that_is_large_enough_is_freed_alone():
     settings = Settings(max_split_size=25 * MIB)
     allocator = CachingAllocator(settings, Driver(180 * MIB))
