@@ -15,7 +15,7 @@ from memprof.trace.check import shown
 from memprof.trace.formats import load_file
 from memprof.trace.limits import Budget
 from memprof.trace.snapshot import read_snapshot
-from memprof.trace.wire import send, send_error
+from memprof.trace.wire import PartSender, send, send_error
 
 __all__ = ["main"]
 
@@ -25,10 +25,13 @@ _PIPE_BYTES = 1 << 18
 def main() -> None:
     """Read, convert, send, and leave without freeing a million dicts one by one."""
     sink = io.FileIO(1, "wb", closefd=False)
+    parts = PartSender(sink)
     gc.disable()  # a million dicts, all alive until the end
     _widen(1)
     try:
-        trace = read_snapshot(load_file(io.FileIO(0, "rb", closefd=False), Budget()))
+        # The name keeps the value alive: to free a million dicts takes as long as to send their columns.
+        snapshot = load_file(io.FileIO(0, "rb", closefd=False), Budget())
+        trace = read_snapshot(snapshot, emit=parts)
     except InputError as error:
         send_error(str(error), sink)
     except MemoryError:
@@ -39,7 +42,7 @@ def main() -> None:
         kind, fact = type(error).__name__, shown(str(error)).removeprefix("the text ")
         send_error(f"could not be read because of a fault in memprof ({kind}: {fact}): please report it", sink)
     else:
-        send(trace, sink)
+        send(trace, sink, parts)
     os._exit(0)
 
 

@@ -25,9 +25,12 @@ if TYPE_CHECKING:
     from memprof.trace.model import Bytes, Codes, Indices
     from memprof.trace.stacks import StackInterner, TextInterner
 
+    Emit = Callable[[str, NDArray[Any], int, int], None]
+
 __all__ = ["ACTIONS", "RawEvents", "read_events"]
 
 _CHUNK = 4096
+_EMITTED = 16 * _CHUNK
 
 ACTIONS = {action.name.lower(): int(action) for action in Action if action is not Action.OTHER} | {
     # Some writers have one event for a free; memory_viz reads it as this one too.
@@ -65,7 +68,9 @@ class RawEvents:
         return Events(**columns | {"stack": stack_rows[self.stack]})
 
 
-def read_events(entries: list[Any], *, name: str, stacks: StackInterner, texts: TextInterner) -> RawEvents:
+def read_events(
+    entries: list[Any], *, name: str, stacks: StackInterner, texts: TextInterner, emit: Emit | None = None
+) -> RawEvents:
     """Return the columns of a list of trace entries.
 
     Parameters
@@ -74,6 +79,9 @@ def read_events(entries: list[Any], *, name: str, stacks: StackInterner, texts: 
         What should be dicts with the keys of ``snapshot-format``; they must outlive `stacks`.
     name
         Name of the list for a message, such as ``device_traces[0]``.
+
+    emit
+        Receives name, column, start and end of every part of the columns that are complete as soon as they are read.
 
     Raises
     ------
@@ -91,6 +99,7 @@ def read_events(entries: list[Any], *, name: str, stacks: StackInterner, texts: 
         metadata=np.full(count, -1, np.int32),
     )
     codes = dict(ACTIONS)
+    emitted = 0
     for start in range(0, count, _CHUNK):
         chunk = entries[start : start + _CHUNK]
         rows = slice(start, start + len(chunk))
@@ -109,6 +118,11 @@ def read_events(entries: list[Any], *, name: str, stacks: StackInterner, texts: 
             metadata = _metadata(selected, where, texts, place)
             if metadata is not None:
                 columns.metadata[rows][where] = metadata
+        end = start + len(chunk)
+        if emit is not None and (end - emitted >= _EMITTED or end == count):
+            for column in ("action", "address", "size", "time_us"):
+                emit(f"{name}.{column}", getattr(columns, column), emitted, end)
+            emitted = end
     if count and columns.size.sum(dtype=np.float64) >= SIZE_END:
         malformed(name, "has sizes that add up to more than any device has ever served")
     return columns

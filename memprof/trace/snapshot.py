@@ -22,7 +22,7 @@ from memprof.trace.stacks import BadFrameError, StackInterner, TextInterner
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from memprof.trace.model import Indices
+    from memprof.trace.events import Emit
 
 __all__ = ["read_snapshot"]
 
@@ -30,7 +30,7 @@ _DEVICES = 1 << 12
 """More device lists than this are no snapshot; the largest hosts have 16 devices."""
 
 
-def read_snapshot(snapshot: Any, *, path: str = "") -> Trace:
+def read_snapshot(snapshot: Any, *, path: str = "", emit: Emit | None = None) -> Trace:
     """Return what `snapshot`, the plain value of a file, says.
 
     Parameters
@@ -39,6 +39,8 @@ def read_snapshot(snapshot: Any, *, path: str = "") -> Trace:
         torch's dict of ``segments`` and ``device_traces``, or the bare list of segments of very old files.
     path
         Goes into `Trace.path`; messages do not have it.
+    emit
+        Receives the columns of events part by part, long before the trace is complete.
 
     Raises
     ------
@@ -57,18 +59,18 @@ def read_snapshot(snapshot: Any, *, path: str = "") -> Trace:
             f"has neither 'segments' nor 'device_traces', so it is no torch memory snapshot (keys: {keys or 'none'})"
         )
     try:
-        return _read(snapshot, path, notes)
+        return _read(snapshot, path, notes, emit)
     except BadFrameError as error:
         malformed(_place_of_frame(snapshot, error.frame), error.fact)
 
 
-def _read(snapshot: dict[str, Any], path: str, notes: list[str]) -> Trace:
+def _read(snapshot: dict[str, Any], path: str, notes: list[str], emit: Emit | None) -> Trace:
     stacks = StackInterner()
     texts = TextInterner()
     if "segments" not in snapshot:
         notes.append("the file has no segments: what is live at the end is known from the events only")
     states = read_segments(as_list(snapshot.get("segments", []), "segments"), stacks=stacks)
-    events = _read_device_traces(snapshot.get("device_traces", []), stacks, texts, notes)
+    events = _read_device_traces(snapshot.get("device_traces", []), stacks, texts, notes, emit)
     annotations = _read_annotations(snapshot.get("external_annotations", []))
     settings = _read_settings(snapshot.get("allocator_settings"))
     actions = {device: raw.action for device, raw in events.items()}
@@ -123,7 +125,7 @@ def _no_state() -> RawState:
 
 
 def _read_device_traces(
-    traces: Any, stacks: StackInterner, texts: TextInterner, notes: list[str]
+    traces: Any, stacks: StackInterner, texts: TextInterner, notes: list[str], emit: Emit | None
 ) -> dict[int, RawEvents]:
     lists = as_list(traces, "device_traces")
     if len(lists) > _DEVICES:
@@ -133,7 +135,7 @@ def _read_device_traces(
     for device, value in enumerate(lists):
         entries = as_list(value, f"device_traces[{device}]")
         # The list given may be a copy (of a tuple): what stacks are made of lives on in the snapshot itself.
-        raw = read_events(entries, name=f"device_traces[{device}]", stacks=stacks, texts=texts)
+        raw = read_events(entries, name=f"device_traces[{device}]", stacks=stacks, texts=texts, emit=emit)
         found[device] = raw
         owner = _owners(entries, device)
         if owner is not None:
@@ -147,7 +149,7 @@ def _read_device_traces(
     return found
 
 
-def _owners(entries: list[dict[str, Any]], device: int) -> Indices | None:
+def _owners(entries: list[dict[str, Any]], device: int) -> NDArray[np.int32] | None:
     """Return the device that each entry names, None where all belong to `device`."""
     # Entries of torch itself have no such key; whoever adds it adds it to all or to the first already.
     if not entries or not any("device" in entry for entry in (entries[0], entries[-1])):

@@ -1,7 +1,8 @@
 """A `Trace` over a pipe: messages of a JSON header and raw columns, which can hold nothing but numbers and texts.
 
-A message is eight bytes of length, that much JSON, and the bytes of the column that the JSON describes. The last
-message has the rest of the trace; or there is one message with an error in it.
+A message is eight bytes of length, that much JSON, and the bytes of the column that the JSON describes. Columns of
+events come in parts while they are being made, so that the other side takes them meanwhile. The last message has the
+rest of the trace, or an error.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
         def readinto(self, buffer: Any, /) -> int | None: ...
 
 
-__all__ = ["BrokenPipeDataError", "receive", "send", "send_error"]
+__all__ = ["BrokenPipeDataError", "PartSender", "receive", "send", "send_error"]
 
 _LENGTH = 8
 _HEADER_END = 1 << 31
@@ -53,16 +54,37 @@ class BrokenPipeDataError(Exception):
     """The other side ended before it had sent everything."""
 
 
-def send(trace: Trace, sink: _Sink) -> None:
-    """Write `trace` into `sink`."""
+class PartSender:
+    """Sends columns in parts, ahead of their trace."""
+
+    def __init__(self, sink: _Sink) -> None:
+        self.sink = sink
+        self.names: dict[int, str] = {}
+        """Name of each column, by its identity."""
+
+    def __call__(self, name: str, column: NDArray[Any], start: int, end: int) -> None:
+        """Send `column[start:end]`, the part behind the one that was sent before."""
+        self.names[id(column)] = name
+        header = {"part": name, "dtype": column.dtype.name, "length": len(column), "start": start, "end": end}
+        _send_header(self.sink, header)
+        _send_all(self.sink, column[start:end].view(np.uint8))
+
+
+def send(trace: Trace, sink: _Sink, parts: PartSender | None = None) -> None:
+    """Write `trace` into `sink`; the columns that `parts` has sent are only named."""
+    sent = parts.names if parts is not None else {}
     _send_column(sink, "frame_index", trace.stacks.frame_index)
     _send_column(sink, "offsets", trace.stacks.offsets)
     for index, device in enumerate(trace.devices):
         for table, kind in _TABLES.items():
             columns = getattr(device, table)
             if columns is not None:
-                for column in fields(kind):
-                    _send_column(sink, f"{index}.{table}.{column.name}", getattr(columns, column.name))
+                for field in fields(kind):
+                    name, column = f"{index}.{table}.{field.name}", getattr(columns, field.name)
+                    if id(column) in sent:
+                        _send_header(sink, {"column": name, "parts": sent[id(column)]})
+                    else:
+                        _send_column(sink, name, column)
     strings: dict[str, int] = {}
     frames = [
         (strings.setdefault(frame.name, len(strings)), strings.setdefault(frame.filename, len(strings)), frame.line)
@@ -116,7 +138,14 @@ def receive(pipe: _Pipe, path: str) -> Trace:
                 return _build(header["trace"], columns, path)
             except (KeyError, TypeError, ValueError, IndexError) as error:
                 raise BrokenPipeDataError(f"what the reader sent is no trace: {error!r}") from error
-        columns[header["column"]] = _receive_column(pipe, header)
+        if "part" in header:
+            if header["start"] == 0:
+                columns[header["part"]] = _empty(header)
+            _read_into(pipe, columns[header["part"]][header["start"] : header["end"]].view(np.uint8))
+        elif "parts" in header:
+            columns[header["column"]] = columns[header["parts"]]
+        else:
+            columns[header["column"]] = _receive_column(pipe, header)
 
 
 def _send_header(sink: _Sink, header: dict[str, Any]) -> None:
@@ -162,13 +191,17 @@ def _receive_header(pipe: _Pipe) -> dict[str, Any]:
     return header
 
 
-def _receive_column(pipe: _Pipe, header: dict[str, Any]) -> NDArray[Any]:
+def _empty(header: dict[str, Any]) -> NDArray[Any]:
     if header["dtype"] not in _DTYPES:
         raise BrokenPipeDataError("the reader sent a column of no known type")
+    return np.empty(header["length"], header["dtype"])
+
+
+def _receive_column(pipe: _Pipe, header: dict[str, Any]) -> NDArray[Any]:
+    column = _empty(header)
     if "all" in header:
-        return np.full(header["length"], header["all"], header["dtype"])
-    column = np.empty(header["length"], header["dtype"])
-    if len(column):
+        column.fill(header["all"])
+    elif len(column):
         _read_into(pipe, column.view(np.uint8))
     return column
 
