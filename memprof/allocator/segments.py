@@ -51,7 +51,11 @@ def segment_lives(device: DeviceTrace) -> SegmentLives:
     final_address, final_size = segments.address[~segments.expandable], segments.total_size[~segments.expandable]
     live = np.flatnonzero(freed == count)
     if len(segments):
-        lost = live[~find(final_address, address[live])[1]]
+        place, there = find(final_address, address[live])
+        if wrong := int(np.count_nonzero(size[live[there]] != final_size[place[there]])):
+            notes.append(f"{wrong:,} segments have another size in the file's segments than in the trace: it is used")
+        size[live[there]] = final_size[place[there]]
+        lost = live[~there]
         if len(lost):
             freed[lost] = count - 1
             notes.append(

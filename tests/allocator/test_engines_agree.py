@@ -33,7 +33,9 @@ def test_replay_of_a_simulation_gives_its_figures_and_blocks_at_every_step(progr
         assert figures == (step.allocated, step.requested, step.pending, step.reserved)
         heap = heap_at(device, result, row - 1)
         assert list(zip(heap.address, heap.size, heap.state, strict=True)) == step.blocks
-        assert broken_rules(heap, allocated=step.allocated, pending=step.pending, reserved=step.reserved) == ()
+    for event in range(-1, len(device.events)):
+        figures = {name: int(getattr(result, name)[event + 1]) for name in ("allocated", "pending", "reserved")}
+        assert broken_rules(heap_at(device, result, event), **figures) == ()
     assert final_differences(device, result) == ()
     assert dict(zip(result.allocations.born.tolist(), result.allocations.size.tolist(), strict=True)) == run.sizes
     peaks = (int(result.allocated.max()), int(result.reserved.max()))

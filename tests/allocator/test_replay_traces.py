@@ -7,6 +7,8 @@ import time
 import numpy as np
 import pytest
 from allocator_driving import KIB, MIB, PLAIN, columns_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from memprof.allocator.heap import final_differences, heap_at
 from memprof.allocator.replay import replay
@@ -416,3 +418,54 @@ def test_a_million_events_take_about_as_long_as_reading_them():
     assert count > 990_000
     peaks = result.allocated[1:].reshape(rounds, -1).max(axis=1)
     assert set(peaks.tolist()) == {9_417_176_576}
+
+
+garbage = st.lists(
+    st.tuples(
+        st.integers(0, 9),
+        st.integers(0, 40).map(lambda place: SEGMENT + place * MIB // 2),
+        st.one_of(st.integers(0, 4 * KIB), st.integers(0, 12 * MIB)),
+    ),
+    max_size=40,
+)
+layouts = st.lists(
+    st.tuples(st.integers(1, 8), st.lists(st.tuples(st.integers(1, 8), st.integers(0, 2)), min_size=1, max_size=5)),
+    max_size=4,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(garbage, layouts, st.booleans(), st.sampled_from([Source.UNKNOWN, Source.PROFILED]))
+def test_any_trace_at_all_ends_in_the_segments_and_is_never_negative(events, layout, expandable, source):
+    # given entries without any sense, and segments that have nothing to do with them
+    segments, blocks, address = [], [], SEGMENT
+    for gap, parts in layout:
+        address += gap * MIB
+        segments.append((address, sum(size for size, _ in parts) * MIB, expandable))
+        for size, state in parts:
+            blocks.append((address, size * MIB, state))
+            address += size * MIB
+    device = trace_of(events, segments, blocks)
+
+    result = replayed(device, source=source)
+
+    columns = [result.allocated, result.requested, result.pending]
+    assert all((column >= 0).all() for column in columns)
+    if segments or not events:
+        assert result.allocated[-1] == sum(size for _, size, state in blocks if state == USED)
+        assert result.pending[-1] == sum(size for _, size, state in blocks if state == PENDING)
+        if source is Source.UNKNOWN:
+            assert result.reserved[-1] == sum(size for _, size, _ in segments)
+            # neighbours that are both free are one block in a real heap, and in the replay's
+            lone = all(
+                (parts[at][1], parts[at + 1][1]) != (0, 0) for _, parts in layout for at in range(len(parts) - 1)
+            )
+            assert not lone or final_differences(device, result) == ()
+
+    if result.reserved is not None:
+        assert (result.allocated + result.pending <= result.reserved).all()
+    rows = result.allocations
+    assert (rows.born <= rows.freed).all()
+    assert (rows.freed <= rows.released).all()
+    assert (rows.released <= len(device.events)).all()
+    assert (np.diff(rows.born) >= 0).all()
