@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from memprof.analysis.crossover_causes import CauseDifference, cause_differences
 from memprof.categories.category import CATEGORIES, Category
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from memprof.analysis.growth import Fit, GrowthGroup
+    from memprof.analysis.sweep import Figures
 
 __all__ = ["Crossover", "find_crossovers"]
 
@@ -41,6 +43,8 @@ class Crossover:
     """`b` minus `a` in bytes at `at`; sums to nothing but for rounding."""
     per_sample: Mapping[Category, Fraction]
     """`b` minus `a` in bytes per unit of what grows, there."""
+    causes: tuple[CauseDifference, ...]
+    """The same by cause, largest per unit first; their `per_sample` sum to that of all categories."""
 
 
 def find_crossovers(groups: Sequence[GrowthGroup]) -> tuple[Crossover, ...]:
@@ -108,6 +112,8 @@ def _crossing(
             min(Fraction(right), at + error),
         )
     )
+    measured = [{each.at: each.point.figures for each in group.measured} for group in groups]
+    ends = [(_certain(figures[left]), _certain(figures[right])) for figures in measured]
     paid, per_sample = {}, {}
     for category in CATEGORIES:
         (mine_left, mine_right), (their_left, their_right) = (
@@ -128,15 +134,24 @@ def _crossing(
         predicted=_meet(one, other),
         paid_by=paid,
         per_sample=per_sample,
+        causes=cause_differences(ends[0], ends[1], interval),
     )
 
 
+def _certain(figures: Figures | None) -> Figures:
+    assert figures is not None  # every point that ended well has figures
+    return figures
+
+
 def _error(fit: Fit, interval: tuple[int, int]) -> int:
-    """Return how far the total may stray from the chord: the error of the line there, as far as that was tested."""
+    """Return how far the total may stray from the chord.
+
+    That is the error of the line there. Where no third point tests a line it is what block rounding alone may do.
+    """
     for piece in fit.pieces:
         if piece.low <= interval[0] and interval[1] <= piece.high and piece.points > 2:
             return piece.max_error
-    return fit.line.max_error
+    return max(fit.line.max_error, fit.rounding)
 
 
 def _meet(one: Fit, other: Fit) -> Fraction | None:

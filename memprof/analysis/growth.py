@@ -43,6 +43,8 @@ class Fit:
     breaks: tuple[Break, ...]
     values: tuple[tuple[int, int], ...]
     """(x, bytes) as measured."""
+    rounding: int
+    """Most bytes of a point that nobody asked for: blocks are larger than what is requested."""
 
     @property
     def last(self) -> Line:
@@ -240,7 +242,14 @@ def _fit(
                 pieces = tuple(fit_line(xs[begin:end], sizes[begin:end]) for begin, end in bounds)
                 found = find_breaks(runs, ok, belongs=belongs, over=over)
                 break
-    return Fit(line=line, pieces=pieces, curve=curve, breaks=found, values=tuple(zip(xs, sizes, strict=True)))
+    return Fit(
+        line=line,
+        pieces=pieces,
+        curve=curve,
+        breaks=found,
+        values=tuple(zip(xs, sizes, strict=True)),
+        rounding=max(size - asked for size, asked in zip(sizes, requested, strict=True)),
+    )
 
 
 def _proven(runs: Sequence[Line]) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from memprof.analysis.account import open_account
+from memprof.analysis.caller import caller_of
 from memprof.analysis.groups import group_live
 from memprof.analysis.moment import step_phases
 from memprof.analysis.state import state_at
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Amount", "Cause", "Figures", "PeakPlace", "Point", "collapse_layers", "point_of"]
 
-CAUSE_KEYS = ("category", "finer", "module", "op", "dtype")
+CAUSE_KEYS = ("category", "finer", "module", "op", "dtype", "stack")
 _LAYER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 
 
@@ -37,11 +38,12 @@ class Amount(NamedTuple):
 
 
 class Cause(NamedTuple):
-    """What allocations are for; `module` has its layers collapsed (``transformer.h.*.mlp``)."""
+    """What allocations are for."""
 
     category: Category
     finer: str | None
     module: str | None
+    """With its layers collapsed (``transformer.h.*.mlp``); function and line that asked, where it is in no module."""
     op: str | None
     dtype: str | None
 
@@ -148,7 +150,8 @@ def _figures(account: DeviceAccount) -> Figures:
     own = category_timeline(account).max(axis=1)
     causes: dict[Cause, Amount] = {}
     for group in group_live(account, replay.peak_event, CAUSE_KEYS):
-        cause = Cause(group.category, group.finer, collapse_layers(group.module), group.op, group.dtype)
+        module = collapse_layers(group.module) or caller_of(group.stack)
+        cause = Cause(group.category, group.finer, module, group.op, group.dtype)
         before = causes.get(cause, Amount(0, 0))
         causes[cause] = Amount(before.size + group.size, before.requested + group.requested)
     first, steady = _steps(account)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from memprof.analysis.growth import Growth, measure_growth
 from memprof.analysis.sweep_folder import read_folder
+from memprof.errors import InputError
 from memprof.report.progress import bar
 
 if TYPE_CHECKING:
@@ -41,4 +42,6 @@ def growth_of(folder: Path, *, over: str | None = None, by: str | None = None) -
     """Read `folder` and fit what is in it; see `run` for errors."""
     with bar(f"reading {folder}", 1) as progress:
         found = read_folder(folder, progress=progress)
+    if not found.points and found.notes:
+        raise InputError(f"no file in {folder} is a capture to measure growth on; the first: {found.notes[0]}")
     return measure_growth(found.points, over=over, by=by, notes=found.notes)

@@ -13,6 +13,7 @@ from rich.text import Text
 from memprof.analysis.sweep import collapse_layers
 from memprof.categories.category import CATEGORIES
 from memprof.report.console import COLORS
+from memprof.report.growth_words import signed
 from memprof.report.text import clean
 from memprof.units import format_bytes
 
@@ -21,14 +22,9 @@ if TYPE_CHECKING:
 
     from memprof.analysis.compare import Change, Comparison, Side
 
-__all__ = ["compare_report", "signed", "words"]
+__all__ = ["compare_report", "words"]
 
 SETTINGS = ("model", "precision", "quant", "mbs", "seq")
-
-
-def signed(size: int) -> str:
-    """Format a difference with its sign."""
-    return f"{'+' if size > 0 else ''}{format_bytes(size)}"
 
 
 def compare_report(comparison: Comparison, *, by: str | None = None, top: int = 15) -> Lines:

@@ -2,64 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Group as Lines
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from memprof.categories.category import CATEGORIES, Category
+from memprof.categories.category import CATEGORIES
 from memprof.report.console import COLORS
+from memprof.report.growth_words import break_words, cause_words, config_name, crossover_words, per_unit, unit_of
 from memprof.report.text import clean
 from memprof.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from fractions import Fraction
 
     from memprof.analysis.crossover import Crossover
     from memprof.analysis.fit import Line
     from memprof.analysis.growth import Fit, Growth, GrowthGroup
 
-__all__ = ["config_name", "growth_report", "shared_config", "unit_of"]
+__all__ = ["growth_report"]
 
-SAID = ("model", "precision", "quant", "mbs", "seq", "recipe")
-"""Settings that are worth naming even where they do not differ."""
 CAUSES = 12
 """How many causes of a category are listed with ``--by``."""
-
-
-def unit_of(growth: Growth) -> str:
-    """Return what one step on the x axis is."""
-    return {"mbs": "sample", "seq": "token"}[growth.over]
-
-
-def shared_config(growth: Growth) -> str:
-    """Name the settings that all groups share, as far as they are worth naming."""
-    different = _different(growth)
-    first = growth.groups[0].config
-    return clean(", ".join(_said(name, first[name]) for name in SAID if name in first and name not in different))
-
-
-def config_name(growth: Growth, index: int) -> str:
-    """Name a group by the settings in which the groups differ; by all where there is one group only."""
-    config = growth.groups[index].config
-    different = [name for name in _different(growth) if name in config]
-    if not different:
-        return shared_config(growth)
-    return clean(", ".join(_said(name, config[name]) for name in different), 120)
-
-
-def _different(growth: Growth) -> list[str]:
-    """List the settings of which the groups have several values; a point that failed may not have them all."""
-    names = dict.fromkeys(name for group in growth.groups for name in group.config)
-    values = {name: {repr(group.config[name]) for group in growth.groups if name in group.config} for name in names}
-    return [name for name in names if len(values[name]) > 1]
-
-
-def _said(name: str, value: Any) -> str:
-    return str(value) if name in ("model", "precision", "quant", "recipe") else f"{name} {value}"
 
 
 def growth_report(growth: Growth) -> Lines:
@@ -70,7 +36,11 @@ def growth_report(growth: Growth) -> Lines:
     for index, group in enumerate(growth.groups):
         if group.total is None:
             continue
-        parts += [Text(), _fits(growth, index, group), *_breaks(growth, group)]
+        parts += [Text(), _fits(growth, index, group)]
+        parts += [
+            Text.assemble(("break  ", "yellow"), (where, "bold"), f": {text}")
+            for where, text in break_words(growth, group)
+        ]
         if growth.by:
             parts += [Text(), _causes(growth, growth.by, group)]
     for crossover in growth.crossovers:
@@ -131,30 +101,6 @@ def _curve(fit: Fit) -> str:
     return "" if fit.curve is None else f"quadratic: {float(fit.curve.quadratic):,.1f} B x²"
 
 
-def per_unit(slope: Fraction) -> str:
-    """Format bytes per sample or token; a slope may be less than a byte."""
-    return format_bytes(round(slope)) if abs(slope) >= 1 or not slope else f"{float(slope):.2g} B"
-
-
-def _breaks(growth: Growth, group: GrowthGroup) -> Iterable[Text]:
-    named: list[tuple[str, Fit | None]] = [("allocated", group.total)]
-    named += [(category.value, fit) for category, fit in group.categories.items()]
-    for name, fit in named:
-        if fit is None:
-            continue
-        for number, each in enumerate(fit.breaks):
-            left, right = fit.pieces[number], fit.pieces[number + 1]
-            slopes = " ".join(
-                f"{per_unit(piece.slope)} a {unit_of(growth)} {where}"
-                for piece, where in ((left, f"up to {each.after},"), (right, f"from {each.at} on:"))
-                if piece.points > 1
-            )
-            text = Text("break  ", style="yellow")
-            text.append(f"{name} between {growth.over} {each.after} and {each.at}: ", style="bold")
-            text.append(f"{slopes} {clean(each.why, 600)}", style="default")
-            yield text
-
-
 def _causes(growth: Growth, by: str, group: GrowthGroup) -> Table:
     unit = unit_of(growth)
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", title=f"by {by}", title_justify="left")
@@ -180,32 +126,9 @@ def _causes(growth: Growth, by: str, group: GrowthGroup) -> Table:
 
 
 def _crossover(growth: Growth, crossover: Crossover) -> Iterable[Text]:
-    below = crossover.cheaper_below
-    above = crossover.b if below == crossover.a else crossover.a
-    text = Text("crossover  ", style="bold magenta")
-    text.append(f"{growth.over} {float(crossover.at):.1f}", style="bold")
-    text.append(f" (between {float(crossover.low):.1f} and {float(crossover.high):.1f}", style="default")
-    if crossover.extrapolated:
-        text.append(", beyond what was measured", style="default")
-    if crossover.predicted is not None:
-        text.append(f"; the two lines alone say {float(crossover.predicted):.1f}", style="default")
-    text.append(
-        f"): below it {config_name(growth, below)} needs less, above it {config_name(growth, above)}.", style="default"
-    )
-    yield text
-    yield Text(f"  There {config_name(growth, crossover.b)} holds, against {config_name(growth, crossover.a)}:")
-    for category, size in sorted(crossover.paid_by.items(), key=lambda pair: -pair[1]):
-        slope = crossover.per_sample[category]
-        if abs(size) * 1000 >= max(map(abs, crossover.paid_by.values())) and (size or slope):
-            yield _paid(category, size, slope, unit_of(growth))
-
-
-def _paid(category: Category, size: int, slope: Fraction, unit: str) -> Text:
-    text = Text("    ")
-    text.append(f"{category.value:16}", style=COLORS[category])
-    text.append(f"{_signed(size):>12}   {_signed(round(slope)):>12} a {unit}", style="default")
-    return text
-
-
-def _signed(size: int) -> str:
-    return f"{'+' if size > 0 else ''}{format_bytes(size)}"
+    where, text = crossover_words(growth, crossover)
+    yield Text.assemble(("crossover  ", "bold magenta"), (where, "bold"), f": {text}")
+    heading, causes = cause_words(growth, crossover)
+    yield Text(heading)
+    for size, cause in causes:
+        yield Text(f"  {size:>11}  {cause}")

@@ -112,6 +112,21 @@ def _crossover(crossover: Crossover) -> dict[str, Any]:
         "predicted_from_lines": _number(crossover.predicted),
         "paid_by": {category.value: size for category, size in crossover.paid_by.items()},
         "paid_per_sample": {category.value: float(size) for category, size in crossover.per_sample.items()},
+        "causes": [
+            {
+                "category": cause.category.value,
+                "finer": cause.finer,
+                "module": cause.module,
+                "op_a": cause.op_a,
+                "op_b": cause.op_b,
+                "dtype_a": cause.dtype_a,
+                "dtype_b": cause.dtype_b,
+                "difference_per_sample": float(cause.per_sample),
+                "difference_bytes": cause.size,
+            }
+            for cause in crossover.causes
+            if cause.size or cause.per_sample
+        ],
     }
 
 

@@ -6,14 +6,20 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from memprof.categories.category import CATEGORIES, Category
-from memprof.report.growth import config_name, per_unit, shared_config, unit_of
+from memprof.report.growth_words import (
+    break_words,
+    cause_words,
+    config_name,
+    crossover_words,
+    per_unit,
+    shared_config,
+    unit_of,
+)
 from memprof.report.html_colors import HTML_COLORS
 from memprof.report.html_page import escaped, figure, heading, note, page, paragraph, plotly_objects, table
 from memprof.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from memprof.analysis.crossover import Crossover
     from memprof.analysis.growth import Fit, Growth, GrowthGroup
 
@@ -46,7 +52,7 @@ def sweep_page(growth: Growth, title: str) -> str:
     for index, group in enumerate(growth.groups):
         if group.total is not None:
             parts += [heading(f"{config_name(growth, index)}: least squares over {growth.over}"), _fits(growth, group)]
-            parts += [paragraph(text) for text in _breaks(growth, group)]
+            parts += [paragraph(f"Break of {where}: {text}") for where, text in break_words(growth, group)]
     return page(title, [*parts, *map(note, growth.notes)])
 
 
@@ -139,19 +145,14 @@ def _categories(growth: Growth) -> str:
 
 
 def _said(growth: Growth, crossover: Crossover) -> str:
-    below = crossover.cheaper_below
-    above = crossover.b if below == crossover.a else crossover.a
-    one, other = config_name(growth, crossover.a), config_name(growth, crossover.b)
-    paid = ", ".join(
-        f"{category.value} {'+' if size > 0 else ''}{format_bytes(size)}"
-        for category, size in sorted(crossover.paid_by.items(), key=lambda pair: -pair[1])
-        if abs(size) * 1000 >= max(map(abs, crossover.paid_by.values())) and size
-    )
-    return paragraph(
-        f"Crossover at {growth.over} {float(crossover.at):.1f} (between {float(crossover.low):.1f} and "
-        f"{float(crossover.high):.1f}{', beyond what was measured' if crossover.extrapolated else ''}): below it "
-        f"{config_name(growth, below)} needs less, above it {config_name(growth, above)}. There {other} holds, "
-        f"against {one}: {paid}."
+    where, text = crossover_words(growth, crossover)
+    heading, causes = cause_words(growth, crossover)
+    return "".join(
+        [
+            paragraph(f"Crossover at {where}: {text}"),
+            paragraph(heading),
+            table(("", "cause"), causes, numbers=(0,)),
+        ]
     )
 
 
@@ -197,11 +198,3 @@ def _fit_row(category: Category | None, fit: Fit) -> tuple[str, ...]:
         format_bytes(fit.line.max_error),
         format_bytes(fit.values[-1][1]),
     )
-
-
-def _breaks(growth: Growth, group: GrowthGroup) -> Iterable[str]:
-    named: list[tuple[str, Fit | None]] = [("allocated", group.total)]
-    named += [(category.value, fit) for category, fit in group.categories.items()]
-    for name, fit in named:
-        for each in fit.breaks if fit else ():
-            yield f"Break of {name} between {growth.over} {each.after} and {each.at}: {each.why}"

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from memprof.report.growth import config_name
+from memprof.report.growth_words import config_name
 from memprof.report.sweep_progress import STYLES
 from memprof.report.text import clean
 from memprof.units import format_bytes
