@@ -23,7 +23,7 @@ _JSON_STARTS = b"{["
 _PICKLE_STARTS = b"\x80"
 
 INFLATION = 300
-"""Plain bytes per compressed byte beyond which a file is a bomb: snapshots reach 10 to 65, deflate can reach 1,032."""
+"""Plain bytes per compressed byte beyond which a file is a bomb: snapshots reach 7 to 65, deflate can reach 1,032."""
 _INFLATION_SLACK = 4 << 20
 
 _LOOKS = (

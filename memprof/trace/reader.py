@@ -78,7 +78,7 @@ def start(path: str | os.PathLike[str]) -> PendingTrace:
     UnsupportedError
         There is no Python interpreter to start.
     """
-    name = os.fspath(path)
+    name = os.fsdecode(path)
     file = _open(name)
     try:
         return PendingTrace(name, os.fstat(file).st_size, file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import random
 
 import numpy as np
 import pytest
@@ -448,3 +449,60 @@ def test_wrong_value_deep_in_a_large_trace_is_named_exactly():
 
     with pytest.raises(InputError, match=r"device_traces\[0\]\[9876\]\.size is the text '12'"):
         read_snapshot({"segments": [], "device_traces": [entries]})
+
+
+ODD_VALUES = [
+    None, True, 0, -1, 1 << 40, (1 << 62) - 1, 1 << 62, 1 << 70, 1.5, float("nan"), "", "\ud800", "alloc", "oom", b"x",
+    [], {}, (), [1], [[]], [{}], {1: 2}, {1}, "active_allocated",
+]  # fmt: skip
+
+
+def places(value, way=()):
+    """Return the ways to everything inside of a snapshot, of long lists to their first few."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value[:6]) if isinstance(value, list) else ()
+    return [found for key, item in inner for found in ((*way, key), *places(item, (*way, key)))]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_odd_value_anywhere_is_one_error_or_a_sound_trace(seed):
+    # given: a snapshot with everything in it, and a place in it for every case
+    base, _, _ = labelled()
+    everything = training(1).snapshot() | {"memprof": base["memprof"]}
+    everything["segments"] += base["segments"]
+    everything["device_traces"][0] = base["device_traces"][0]
+    everything["external_annotations"] = [{"stage": "START", "name": "x", "device": 0, "time_us": 5}]
+    everything = pickle.loads(pickle.dumps(everything))
+    ways = places(everything)
+    random_ = random.Random(seed)
+    outcomes = {"error": 0, "trace": 0}
+    messages = []
+
+    for _ in range(150):
+        # when
+        snapshot = copy.deepcopy(everything)
+        *way, last = random_.choice(ways)
+        owner = snapshot
+        for key in way:
+            owner = owner[key]
+        if random_.random() < 0.2:
+            del owner[last]
+        else:
+            owner[last] = random_.choice(ODD_VALUES)
+
+        # then
+        try:
+            trace = read_snapshot(snapshot)
+        except InputError as error:
+            outcomes["error"] += 1
+            messages.append(str(error))
+            continue
+        outcomes["trace"] += 1
+        for device in trace.devices:
+            assert (device.events.size >= 0).all()
+            assert (device.blocks.requested >= 0).all()
+            assert (device.blocks.requested <= device.blocks.size).all()
+            assert device.blocks.size.sum() == device.segments.total_size.sum()
+            assert device.events.stack.max(initial=-1) < len(trace.stacks)
+            assert device.blocks.stack.max(initial=-1) < len(trace.stacks)
+    assert min(outcomes.values()) > 10
+    assert all(message.isprintable() and len(message) < 400 for message in messages)
