@@ -49,17 +49,15 @@ sizes = st.one_of(
     st.integers(8 * MIB, 70 * MIB),
     st.sampled_from([512, MIB, MIB + 1, 2 * MIB, 10 * MIB - 512, 10 * MIB, 20 * MIB, 20 * MIB + 512]),
 )
-programs = st.lists(
-    st.one_of(
-        st.tuples(st.just("malloc"), sizes, st.integers(0, 2)),
-        st.tuples(st.just("malloc"), sizes, st.just(0)),
-        st.tuples(st.just("free"), st.integers(0, 1 << 30), st.just(0)),
-        st.tuples(st.just("free"), st.integers(0, 1 << 30), st.just(0)),
-        st.tuples(st.just("use"), st.integers(0, 1 << 30), st.integers(0, 3)),
-        st.tuples(st.sampled_from(["synchronize", "empty", "capture", "end", "drop"]), st.integers(0, 2), st.just(0)),
-    ),
-    max_size=60,
+operations = st.one_of(
+    st.tuples(st.just("malloc"), sizes, st.integers(0, 2)),
+    st.tuples(st.just("malloc"), sizes, st.just(0)),
+    st.tuples(st.just("free"), st.integers(0, 1 << 30), st.just(0)),
+    st.tuples(st.just("free"), st.integers(0, 1 << 30), st.just(0)),
+    st.tuples(st.just("use"), st.integers(0, 1 << 30), st.integers(0, 3)),
+    st.tuples(st.sampled_from(["synchronize", "empty", "capture", "end", "drop"]), st.integers(0, 2), st.just(0)),
 )
+programs = st.one_of(st.lists(operations, max_size=30), st.lists(operations, min_size=40, max_size=100))
 settings_st = st.builds(
     Settings,
     expandable_segments=st.booleans(),

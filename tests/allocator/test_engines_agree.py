@@ -12,7 +12,7 @@ from memprof.allocator.invariant import broken_rules
 from memprof.allocator.replay import replay
 from memprof.trace.model import Action, Source
 
-quick = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @quick
