@@ -13,7 +13,9 @@ from memprof.report.progress import bar
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["growth_of", "run"]
+    from memprof.analysis.sweep_folder import Folder
+
+__all__ = ["growth_of", "read_watched", "run"]
 
 
 def run(folder: Path, *, over: str | None, by: str | None, as_json: bool) -> None:
@@ -38,10 +40,17 @@ def run(folder: Path, *, over: str | None, by: str | None, as_json: bool) -> Non
     make_console().print(growth_report(growth))
 
 
+def read_watched(folder: Path) -> Folder:
+    """Read `folder`, with a progress bar where somebody is watching."""
+    if not sys.stderr.isatty():
+        return read_folder(folder)
+    with bar(f"reading {folder.name}", 1) as progress:
+        return read_folder(folder, progress=progress)
+
+
 def growth_of(folder: Path, *, over: str | None = None, by: str | None = None) -> Growth:
     """Read `folder` and fit what is in it; see `run` for errors."""
-    with bar(f"reading {folder}", 1) as progress:
-        found = read_folder(folder, progress=progress)
+    found = read_watched(folder)
     if not found.points and found.notes:
         raise InputError(f"no file in {folder} is a capture to measure growth on; the first: {found.notes[0]}")
     return measure_growth(found.points, over=over, by=by, notes=found.notes)

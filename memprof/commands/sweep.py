@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from memprof.analysis.growth import measure_growth
 from memprof.analysis.sweep import Point, point_of
-from memprof.analysis.sweep_folder import SWEEP_FILE, differences, plan, read_folder
+from memprof.analysis.sweep_folder import SWEEP_FILE, differences, plan
+from memprof.commands.growth import read_watched
 from memprof.commands.sweep_children import Children
 from memprof.errors import CaptureError, MemprofError
 from memprof.report.as_json import to_text
 from memprof.report.files import write_text
 from memprof.report.growth_json import growth_json
-from memprof.report.progress import bar
 from memprof.report.sweep_progress import sweep_progress
 from memprof.trace import load
 
@@ -91,9 +91,7 @@ def run(
 
 def _known(folder: Path) -> dict[str, Point]:
     """Read what the folder has; a file that is half or damaged counts as not there."""
-    with bar(f"reading {folder}", 1) as tell:
-        found = read_folder(folder, progress=tell)
-    return {point.file: point for point in found.points if point.file is not None}
+    return {point.file: point for point in read_watched(folder).points if point.file is not None}
 
 
 def _finished(planned: Planned, known: Mapping[str, Point], recorder: Mapping[str, Any], folder: Path) -> bool:

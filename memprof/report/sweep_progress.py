@@ -74,5 +74,6 @@ def sweep_progress(total: int, *, done: int) -> Iterator[SweepProgress]:
         TimeRemainingColumn(),
         TextColumn("left"),
     )
-    with Progress(*columns, console=make_console(stderr=True), transient=True) as progress:
+    console = make_console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         yield SweepProgress(progress, total=total, done=done)
