@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 __all__ = ["PendingTrace", "load", "start"]
 
 # -I: no environment variable, no current directory, no user site. -S: no site either, whose .pth files take time
-# and may run code. So what is needed beyond the standard library is named: the folders of memprof and of numpy.
+# and may run code. So what is needed beyond the standard library is named, and comes behind it: the folders of memprof and
+# of numpy.
 _BOOT = """
 import os, sys
-sys.path[:0] = sys.argv[1:]
+sys.path += sys.argv[1:]
 os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
 from memprof.trace.child import main
 main()
