@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["PendingTrace", "load", "start"]
 
 # -I: no environment variable, no current directory, no user site. -S: no site either, whose .pth files take time
-# and may run code. So what is needed beyond the standard library is named, and comes behind it: the folders of memprof and
-# of numpy.
+# and may run code. So what is needed beyond the standard library is named, and comes behind it: the folders of memprof
+# and of numpy.
 _BOOT = """
 import os, sys
 sys.path += sys.argv[1:]
