@@ -102,7 +102,7 @@ def _finding(number: int, finding: Finding) -> list[RenderableType]:
         table.add_row(
             format_bytes(row.size),
             f"{format_count(row.count)} x",
-            clean(row.module or row.where or "", 80),
+            clean("(the model itself)" if row.module == "" else row.module or row.where or "", 80),
             clean(row.op or "", 60),
             clean(row.dtype or "", 20),
         )

@@ -41,7 +41,7 @@ def checkpointing_idle(view: View) -> Finding | None:
     """Find activations that checkpointing should have dropped: it was asked for, and backward recomputes nothing.
 
     Asked for is what the recorded configuration says: a true value under a name with ``checkpointing`` in it. Bytes
-    are all activations of modules that are saved at the peak: what checkpointing could have dropped at most.
+    are all saved activations of the model's submodules at the peak: what checkpointing could have dropped at most.
     """
     asked = [name for name, value in view.config.items() if "checkpointing" in str(name) and value is True]
     backward = view.born_in("backward")

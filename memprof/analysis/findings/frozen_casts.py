@@ -40,7 +40,7 @@ def frozen_casts(view: View) -> Finding | None:
         id="frozen-weight-casts",
         title=lambda size: (
             f"Autocast's copies of frozen weights are kept for backward: {format_bytes(size)} in "
-            f"{sum(copies.values())} copies{several}"
+            f"{sum(copies.values())} {'copy' if len(copies) == 1 == sum(copies.values()) else 'copies'}{several}"
         ),
         category=Category.WEIGHT_CASTS,
         fix=(

@@ -45,9 +45,9 @@ def leak(view: View) -> Finding | None:
 def kept_every_step(view: View) -> tuple[Mask, int]:
     """Return which allocations are of a kind that every step leaves behind, and how many bytes of them a step leaves.
 
-    A kind is what agrees in stack, module, op, dtype and shape. Left behind is what lives until the end of the step
-    after its own. The first step may do without, and weights, optimizer state, gradients of parameters and workspaces
-    are meant to stay.
+    A kind is what agrees in module, op, dtype and shape, or in stack where the file has no labels. Left behind is what
+    lives until the end of the step after its own. The first step may do without, and weights, optimizer state,
+    gradients of parameters and workspaces are meant to stay.
     """
     allocations, known = view.account.replay.allocations, view.account.classification
     none = np.zeros(len(allocations), np.bool_)
@@ -63,7 +63,7 @@ def kept_every_step(view: View) -> tuple[Mask, int]:
     rows = np.flatnonzero(left)
     if not len(rows):
         return none, 0
-    columns = (allocations.stack, known.module, known.op, known.dtype, known.shape)
+    columns = (known.module, known.op, known.dtype, known.shape) if view.labelled else (allocations.stack, known.op)
     kinds = np.unique(np.stack([column[rows] for column in columns], axis=1), axis=0, return_inverse=True)[1]
     kinds = kinds.reshape(-1)
     needed = set(range(1, len(spans) - 1))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memprof.analysis.findings.finding import Certainty
-from memprof.analysis.findings.view import TO_COPY, View
+from memprof.analysis.findings.view import HALF, TO_COPY, View
 from memprof.categories.category import Category
 from memprof.units import format_bytes
 
@@ -54,20 +54,26 @@ def logits_dominate(view: View) -> Finding | None:
 
 
 def logits_copies(view: View) -> Finding | None:
-    """Find copies of the logits in another dtype, such as ``logits.float()`` or autocast before the loss."""
+    """Find float32 copies of half-precision logits, such as ``logits.float()`` or autocast makes before the loss.
+
+    What a quantized output layer returns in float32 is `quantized_outputs`'s.
+    """
     mask, named = _logits(view)
+    half = mask & view.text("dtype", HALF)
     mask &= (
         view.live
         & view.of(Category.ACTIVATIONS, Category.TEMPORARIES)
         & view.text("op", {TO_COPY})
+        & view.text("dtype", {"float32"})
         & ~view.born_in("backward")
-        & ~view.text("finer", {"logits"})
+        & ~view.text("module", view.quantized_modules)
     )
-    dtypes = " and ".join(sorted(view.texts("dtype", mask)))
+    if not np.any(half):
+        return None
     return view.finding(
         mask,
         id="logits-copied",
-        title=lambda size: f"Logits are stored once more as {dtypes}: {format_bytes(size)}",
+        title=lambda size: f"Logits are cast to float32, and the copies stand: {format_bytes(size)}",
         category=Category.ACTIVATIONS,
         fix=(
             "Leave the logits in their dtype and let the loss raise the precision inside its kernel (a fused linear "

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memprof.analysis.findings.finding import Certainty, Evidence, Finding
+from memprof.analysis.findings.leak import kept_every_step
 from memprof.analysis.findings.steps import step_spans
 from memprof.analysis.state import state_at
 from memprof.categories.category import CATEGORIES, Category
@@ -51,16 +52,22 @@ def evaluation_larger(view: View) -> Finding | None:
 def first_step(view: View) -> Finding | None:
     """Find that the first training step's peak is unlike the later ones'.
 
-    Bytes are the difference of the two peaks; each evidence row is the difference in one category, which may be
-    negative, and they sum to it.
+    A step's peak is that of its training; evaluation within it is another matter, and so is what `leak` finds. Bytes
+    are the difference of the two peaks; each evidence row is the difference in one category, which may be negative,
+    and they sum to it.
     """
-    trained = [span for span in step_spans(view) if span.backward_end is not None]
-    if len(trained) < 2:
-        return None
+    trained = {span.step for span in step_spans(view) if span.backward_end is not None}
+    peaks: dict[int, int] = {}
     allocated = view.account.replay.allocated
-    events = [span.begin + int(np.argmax(allocated[span.begin + 1 : span.end + 1])) for span in trained]
-    first = events[0]
-    later = max(events[1:], key=lambda event: int(allocated[event + 1]))
+    for phase in view.phases:
+        if phase.step in trained and phase.phase != "eval" and phase.end > phase.begin:
+            event = phase.begin + int(np.argmax(allocated[phase.begin + 1 : phase.end + 1]))
+            if phase.step not in peaks or allocated[event + 1] > allocated[peaks[phase.step] + 1]:
+                peaks[phase.step] = event
+    if len(peaks) < 2 or np.any(kept_every_step(view)[0]):
+        return None
+    first, *others = (peaks[step] for step in sorted(peaks))
+    later = max(others, key=lambda event: int(allocated[event + 1]))
     low, high = sorted((first, later), key=lambda event: int(allocated[event + 1]))
     size = int(allocated[high + 1] - allocated[low + 1])
     if size < UNLIKE * int(allocated[later + 1]):
