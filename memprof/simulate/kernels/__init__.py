@@ -1,0 +1,34 @@
+"""What CUDA kernels allocate: one module per family of ops, all writing into the tables of `registry`."""
+
+from memprof.simulate.kernels import (
+    attention,
+    convolution,
+    creation,
+    embedding,
+    foreach,
+    losses,
+    matmul,
+    norms,
+    pointwise,
+    reductions,
+    values,
+)
+from memprof.simulate.kernels.registry import COMPOSITE, KERNELS, PLAIN, TEMPORARIES
+
+__all__ = [
+    "COMPOSITE",
+    "KERNELS",
+    "PLAIN",
+    "TEMPORARIES",
+    "attention",
+    "convolution",
+    "creation",
+    "embedding",
+    "foreach",
+    "losses",
+    "matmul",
+    "norms",
+    "pointwise",
+    "reductions",
+    "values",
+]

@@ -1,0 +1,5 @@
+"""Embedding and index gradients."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

@@ -1,0 +1,39 @@
+"""Matrix products: the workspaces that cuBLAS and cuBLASLt keep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memprof.simulate.kernels.registry import temporaries
+
+if TYPE_CHECKING:
+    from memprof.simulate.device import Device
+
+__all__: list[str] = []
+
+_LT_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
+
+@temporaries("mm", "bmm", "baddbmm", "dot", "vdot", "mv", "addmv", "addr", "_grouped_mm")
+def _gemm(device: Device, _op: object, /, _outputs: Any, _args: Any, _kwargs: Any) -> None:
+    device.libraries.cublas()
+
+
+@temporaries("addmm", "_addmm_activation")
+def _addmm(device: Device, _op: object, /, output: torch.Tensor, args: Any, kwargs: Any) -> None:
+    """Put a row bias into cuBLASLt's epilogue (``addmm_out_cuda_impl`` in ``ATen/native/cuda/Blas.cpp``)."""
+    bias, a, b = args[:3]
+    device.libraries.cublas()
+    if (
+        bias.dim() == 1
+        and bias.size(0) == b.size(1)
+        and bias.is_contiguous()
+        and output.is_contiguous()
+        and kwargs.get("beta", 1) == 1
+        and output.dtype in _LT_DTYPES
+        and a.size(1) > 1
+        and b.size(1) > 1
+    ):
+        device.libraries.cublas_lt()

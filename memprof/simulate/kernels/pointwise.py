@@ -1,0 +1,58 @@
+"""Elementwise ops with temporaries, and the names of ops without that torch does not tag as pointwise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memprof.simulate.kernels.registry import kernel, plain, temporaries
+
+if TYPE_CHECKING:
+    from memprof.simulate.device import Device
+
+__all__: list[str] = []
+
+# TensorIterator kernels, fills and random fills.
+plain(
+    "fill_", "zero_", "copy_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "log_normal_", "cauchy_",
+    "geometric_", "gelu",
+    "arange", "linspace", "logspace", "eye", "full", "scalar_tensor", "where",
+    "masked_fill", "masked_fill_", "gelu_backward", "silu_backward", "threshold_backward", "sigmoid_backward",
+    "tanh_backward", "hardswish_backward", "leaky_relu_backward", "elu_backward", "mish_backward", "softplus_backward",
+    "hardtanh_backward", "mse_loss", "smooth_l1_loss", "binary_cross_entropy", "lerp_", "addcmul_", "addcdiv_",
+    "range", "complex", "polar", "_fused_dropout", "glu", "glu_backward", "tril_indices", "triu_indices",
+)  # fmt: skip
+# Kernels of their own that write straight into the output.
+plain(
+    "gather", "index_select", "index", "take", "embedding", "index_copy", "index_copy_",
+    "scatter", "scatter_", "scatter_add", "scatter_add_",
+    "_softmax", "_log_softmax", "_log_softmax_backward_data", "nll_loss_forward",
+    "max_pool2d_with_indices", "max_pool2d_with_indices_backward", "avg_pool2d", "avg_pool2d_backward",
+    "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward", "upsample_nearest2d", "upsample_bilinear2d",
+    "upsample_nearest2d_backward", "upsample_bilinear2d_backward", "native_layer_norm", "_fused_rms_norm",
+    "native_group_norm", "im2col", "col2im", "reflection_pad1d", "reflection_pad2d", "replication_pad2d", "bucketize",
+    "unfold_backward", "_cudnn_init_dropout_state", "diag_embed", "split_with_sizes_copy", "_chunk_cat",
+)  # fmt: skip
+
+
+@temporaries("pow")
+def _pow(device: Device, op: Any, _output: Any, args: Any, _kwargs: Any) -> None:
+    """Make a scalar base a float64 tensor on the device (``pow_Scalar_out``, ``ATen/native/Pow.cpp``)."""
+    if op._overloadname.startswith("Scalar") and args[0] != 1:
+        device.temporary(8).free()
+
+
+@kernel("native_dropout")
+def _native_dropout(
+    device: Device,
+    _op: object,
+    /,
+    tensor: torch.Tensor,
+    _p: float,
+    _train: bool | None,  # noqa: FBT001  # torch's signature
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Allocate the mask before the output (``dropout_cuda``, ``ATen/native/cuda/Dropout.cu``)."""
+    meta = torch.empty_like(torch.empty_strided(tensor.size(), tensor.stride(), device="meta"))
+    mask = device.empty(meta.size(), meta.stride(), torch.bool)
+    return device.empty(meta.size(), meta.stride(), tensor.dtype), mask

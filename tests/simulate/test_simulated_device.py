@@ -1,0 +1,201 @@
+"""The simulated device as programs see it: torch.cuda, out of memory, host values, refusals."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from children import run_child, simulate
+
+pytestmark = pytest.mark.torch
+
+
+def test_torch_cuda_answers_from_the_simulation() -> None:
+    answers = simulate("""
+        x = torch.zeros(1000, device="cuda")
+        free, total = torch.cuda.mem_get_info()
+        report(available=torch.cuda.is_available(), count=torch.cuda.device_count(), device=str(x.device),
+               name=torch.cuda.get_device_name(), capability=torch.cuda.get_device_capability(),
+               bf16=torch.cuda.is_bf16_supported(), current=torch.cuda.current_device(), used=total - free,
+               properties=torch.cuda.get_device_properties(0).multi_processor_count,
+               allocated=torch.cuda.memory_allocated(), reserved=torch.cuda.memory_reserved(),
+               stats=torch.cuda.memory_stats()["allocated_bytes.all.peak"], rng=len(torch.cuda.get_rng_state()))
+    """)
+    assert answers == {
+        "available": True,
+        "count": 1,
+        "device": "cuda:0",
+        "name": "NVIDIA H200",
+        "capability": [9, 0],
+        "bf16": True,
+        "current": 0,
+        "used": (2 << 20) + 804_000_000,
+        "properties": 132,
+        "allocated": 4096,
+        "reserved": 2 << 20,
+        "stats": 4096,
+        "rng": 16,
+    }
+
+
+def test_peaks_cache_streams_and_events() -> None:
+    answers = simulate("""
+        x = torch.empty(50 << 20, dtype=torch.uint8, device="cuda")
+        del x
+        before = torch.cuda.max_memory_allocated()
+        torch.cuda.empty_cache()
+        reserved = torch.cuda.memory_reserved()
+        torch.cuda.reset_peak_memory_stats()
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            y = torch.empty(2 << 20, dtype=torch.uint8, device="cuda")
+            inside = torch.cuda.current_stream() == stream
+        y.record_stream(torch.cuda.current_stream())
+        del y
+        pending = [block["state"] for segment in torch.cuda.memory._snapshot()["segments"]
+                   for block in segment["blocks"]]
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record(); end.record(); torch.cuda.synchronize()
+        report(before=before, reserved=reserved, inside=inside, pending=pending, time=start.elapsed_time(end) >= 0,
+               outside=torch.cuda.current_stream().cuda_stream)
+    """)
+    assert answers["before"] == 50 << 20
+    assert answers["reserved"] == 0
+    assert answers["inside"] is True
+    assert "active_pending_free" in answers["pending"]
+    assert answers["time"] is True
+    assert answers["outside"] == 0
+
+
+def test_history_metadata_and_annotations() -> None:
+    answers = simulate("""
+        torch.cuda.memory._record_memory_history(max_entries=1000, stacks="python", global_record_annotations=True)
+        torch.cuda.memory._set_memory_metadata("here")
+        with torch.profiler.record_function("part"):
+            x = torch.zeros(10, device="cuda")
+        torch.cuda.memory._set_memory_metadata("")
+        y = torch.zeros(10, device="cuda")
+        snapshot = torch.cuda.memory._snapshot()
+        torch.cuda.memory._record_memory_history(enabled=None)
+        report(actions=[(e["action"], e["size"], e["user_metadata"]) for e in snapshot["device_traces"][0]],
+               stages=[(a["stage"], a["name"]) for a in snapshot["external_annotations"]],
+               expandable=snapshot["allocator_settings"]["expandable_segments"],
+               after=len(torch.cuda.memory._snapshot()["device_traces"][0]))
+    """)
+    assert answers["actions"] == [["segment_alloc", 2 << 20, "here"], ["alloc", 40, "here"], ["alloc", 40, ""]]
+    assert answers["stages"] == [["START", "part"], ["END", "part"]]
+    assert answers["expandable"] is False
+    assert answers["after"] == 0
+
+
+def test_out_of_memory_is_torchs_own() -> None:
+    answers = simulate("""
+        held = [torch.empty(1 << 30, dtype=torch.uint8, device="cuda") for _ in range(10)]
+        held.pop()
+        torch.cuda.set_per_process_memory_fraction(0.1)
+        try:
+            torch.empty(8 << 30, dtype=torch.uint8, device="cuda")
+        except torch.OutOfMemoryError as error:
+            message = str(error)
+        stats = torch.cuda.memory_stats()
+        report(message=message, ooms=stats["num_ooms"], retries=stats["num_alloc_retries"],
+               reserved=torch.cuda.memory_reserved(), is_cuda=isinstance(torch.cuda.OutOfMemoryError(), RuntimeError))
+    """)
+    # the cached block went back to the device before torch gave up
+    assert answers["reserved"] == 9 << 30
+    assert (answers["ooms"], answers["retries"]) == (1, 1)
+    assert answers["message"].startswith(
+        "CUDA out of memory. Tried to allocate 8.00 GiB. GPU 0 has a total capacity of 139.80 GiB of which "
+        "130.05 GiB is free. Including non-PyTorch memory, this process has 9.75 GiB memory in use. 13.98 GiB allowed; "
+        "Of the allocated memory 9.00 GiB is allocated by PyTorch, and 0 bytes is reserved by PyTorch but unallocated."
+    )
+
+
+def test_host_values_take_the_true_branch() -> None:
+    answers = simulate("""
+        mask = torch.ones(2, 8, dtype=torch.bool, device="cuda")
+        mask[:, 5:] = False
+        ids = torch.arange(10, device="cuda")
+        scale = torch.full((), 3.0, device="cuda") * 2
+        big = torch.randn(100, 100, device="cuda")
+        report(all=bool(mask.all()), some=bool(mask.any()), count=int(mask.sum()), where=mask.nonzero().shape[0],
+               picked=ids[ids > 6].tolist(), scale=scale.item(), unknown=big.sum().item(),
+               caveats=[(c.kind, c.what) for c in device.caveats])
+    """)
+    assert answers["all"] is False
+    assert answers["some"] is True
+    assert answers["count"] == answers["where"] == 10
+    assert answers["picked"] == [7, 8, 9]
+    assert answers["scale"] == 6.0
+    assert answers["unknown"] == 0.0
+    assert answers["caveats"] == [["value", "the value of a float32 scalar is taken as 0.0"]]
+
+
+def test_large_models_take_little_host_memory() -> None:
+    answers = simulate("""
+        import resource
+        model = torch.nn.Sequential(*[torch.nn.Linear(8192, 8192) for _ in range(16)])
+        for layer in model:
+            torch.nn.init.trunc_normal_(layer.weight, std=0.02)
+        model = model.to(torch.bfloat16).to("cuda")
+        model(torch.zeros(4, 8192, dtype=torch.bfloat16, device="cuda")).sum().backward()
+        report(peak=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, used=torch.cuda.memory_allocated())
+    """)
+    # given 4.3 GB of weights in float32 on the host, and 4.3 GB of weights and gradients on the device
+    assert answers["used"] > 4 << 30
+    assert answers["peak"] < 1 << 30
+
+
+def test_small_host_tensors_are_computed_as_ever() -> None:
+    answers = simulate("""
+        torch.manual_seed(0)
+        x = torch.randn(100)
+        y = torch.full((1 << 20,), 2.0)
+        y.mul_(3)
+        report(spread=float(x.std()), product=float(y.mean()), copied=bool((y.clone() == 6).all()))
+    """)
+    assert 0.5 < answers["spread"] < 2
+    assert answers["product"] == 6.0
+    assert answers["copied"] is True
+
+
+def test_what_cannot_be_simulated_is_named() -> None:
+    # given an op without a shape kernel
+    result = run_child('torch.cholesky_solve(torch.eye(2, device="cuda"), torch.eye(2, device="cuda"))\nreport()')
+    # when it has one after all the run goes on; a library's own op without one is refused by name
+    assert result.returncode == 0 or "cannot be simulated" in result.stderr
+    refused = run_child("""
+        library = torch.library.Library("mine", "DEF")
+        library.define("op(Tensor x) -> Tensor")
+        torch.ops.mine.op(torch.zeros(2, device="cuda"))
+    """)
+    assert refused.returncode == 1
+    assert "UnsupportedError: mine::op cannot be simulated" in refused.stderr
+
+
+def test_one_device_to_a_process() -> None:
+    result = run_child("install('h200')")
+    assert result.returncode == 1
+    assert "this process has a simulated device already" in result.stderr
+
+
+def test_unknown_card_lists_those_there_are() -> None:
+    result = run_child("", card="voodoo2")
+    assert result.returncode == 1
+    assert "card 'voodoo2' is not known; choose one of" in result.stderr
+
+
+def test_live_tensors_at_exit_do_no_harm() -> None:
+    result = run_child("""
+        import atexit
+        model = torch.nn.Linear(64, 64, device="cuda")
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = model(torch.ones(2, 64, device="cuda")).float().sum()
+        kept = {"loss": loss}
+        atexit.register(lambda: kept)
+    """)
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert result.stderr == ""
