@@ -164,5 +164,16 @@ def explain(
     run(source, as_json=as_json)
 
 
+@app.command(epilog="Example:  memprof scrub run.pickle public.pickle")
+def scrub(
+    source: Annotated[Path, typer.Argument(help="A snapshot, memprof's or anybody's.")],
+    target: Annotated[Path, typer.Argument(help="File to write: a plain pickle that any snapshot viewer opens.")],
+) -> None:
+    """Remove paths, user and host names from a snapshot, so that it can be shown; every number stays."""
+    from memprof.commands.scrub import run
+
+    run(source, target)
+
+
 if __name__ == "__main__":
     main()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from memprof.trace.model import Trace
 
-__all__ = ["PendingTrace", "load", "start"]
+__all__ = ["PendingTrace", "load", "open_file", "start"]
 
 # -I: no environment variable, no current directory, no user site. -S: no site either, whose .pth files take time
 # and may run code. So what is needed beyond the standard library is named, and comes behind it: the folders of memprof
@@ -32,7 +32,7 @@ _BOOT = """
 import os, sys
 sys.path += sys.argv[1:]
 os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
-from memprof.trace.child import main
+from {entry} import main
 main()
 """
 
@@ -80,7 +80,7 @@ def start(path: str | os.PathLike[str]) -> PendingTrace:
         There is no Python interpreter to start.
     """
     name = os.fsdecode(path)
-    file = _open(name)
+    file = open_file(name)
     try:
         return PendingTrace(name, os.fstat(file).st_size, file)
     except BaseException:
@@ -91,12 +91,15 @@ def start(path: str | os.PathLike[str]) -> PendingTrace:
 class PendingTrace:
     """A file that is being read; `result` waits for it."""
 
+    entry = "memprof.trace.child"
+    """Module whose `main` the process runs."""
+
     def __init__(self, path: str, size: int, file: int) -> None:
         self._path = path
         self._size = size
         self._file = file
         self._late = threading.Event()
-        command = [_interpreter(), "-I", "-S", "-c", _BOOT, *_import_folders()]
+        command = [_interpreter(), "-I", "-S", "-c", _BOOT.format(entry=self.entry), *_import_folders()]
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and text; nothing of the file is in it
                 command, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
@@ -110,7 +113,7 @@ class PendingTrace:
 
     def result(self, *, progress: Callable[[int, int], None] | None = None) -> Trace:
         """Wait for the trace; see `load` for parameters and errors. To be called once."""
-        from memprof.trace.wire import BrokenPipeDataError, receive
+        from memprof.trace.wire import BrokenPipeDataError
 
         done = threading.Event()
         watch = threading.Thread(target=self._watch, args=(done, progress), name=WATCH, daemon=True)
@@ -118,7 +121,7 @@ class PendingTrace:
         pipe = self._process.stdout
         assert isinstance(pipe, io.FileIO)  # what a pipe without a buffer is
         try:
-            return receive(pipe, self._path)
+            return self._receive(pipe)
         except InputError as error:
             raise InputError(f"{self._path} {error}") from None
         except BrokenPipeDataError:
@@ -128,6 +131,11 @@ class PendingTrace:
             pipe.close()
             # The watch waits for the process: the system takes a while to take back its memory, and nobody needs that.
             done.set()
+
+    def _receive(self, pipe: io.FileIO) -> Trace:
+        from memprof.trace.wire import receive
+
+        return receive(pipe, self._path)
 
     def _watch(self, done: threading.Event, progress: Callable[[int, int], None] | None) -> None:
         limit = (
@@ -165,8 +173,14 @@ class PendingTrace:
         )
 
 
-def _open(path: str) -> int:
-    """Return a descriptor of the file, which has to be a plain one."""
+def open_file(path: str) -> int:
+    """Return a descriptor of the file, which has to be a plain one.
+
+    Raises
+    ------
+    InputError
+        It is none, or cannot be opened.
+    """
     try:
         # O_NONBLOCK: a named pipe without a writer would wait here forever.
         file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))

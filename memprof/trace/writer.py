@@ -16,9 +16,9 @@ from memprof.errors import CaptureError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["write_snapshot"]
+__all__ = ["PROTOCOL", "check_plain", "write_snapshot"]
 
-_PROTOCOL = 4
+PROTOCOL = 4
 """The newest that memory_viz reads."""
 
 _CONTAINERS = frozenset({dict, list, tuple})
@@ -43,7 +43,7 @@ def write_snapshot(snapshot: dict[str, Any], path: str | os.PathLike[str]) -> No
         number, is not), or is a larger integer than memory_viz reads: names the place.
     """
     with _no_collection():
-        _check_plain(snapshot)
+        check_plain(snapshot)
         _write(snapshot, path)
 
 
@@ -68,7 +68,7 @@ def _write(snapshot: dict[str, Any], path: str | os.PathLike[str]) -> None:
     beside = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with beside.open("xb") as file:
-            pickle.dump(snapshot, file, protocol=_PROTOCOL)
+            pickle.dump(snapshot, file, protocol=PROTOCOL)
             file.flush()
             os.fsync(file.fileno())
         beside.replace(target)
@@ -80,10 +80,15 @@ def _write(snapshot: dict[str, Any], path: str | os.PathLike[str]) -> None:
         raise
 
 
-def _check_plain(root: Any) -> None:
+def check_plain(root: Any) -> None:
     """Make sure that pickling `root` takes memory_viz's opcodes only.
 
     One level of containers after the other, each container once, so that a million entries cost a few calls in C.
+
+    Raises
+    ------
+    TypeError
+        They do not: names the place.
     """
     if type(root) not in _CONTAINERS:
         raise TypeError(f"a snapshot is a dict or a list, not a {type(root).__name__}")

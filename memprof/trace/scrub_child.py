@@ -1,0 +1,61 @@
+"""The process that scrubs a file: the file on its standard input, a pickle without private texts on its output.
+
+As `memprof.trace.child` it does nothing else, under the same limits. With the end of the pickle come the counts, as
+JSON.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import os
+import pickle
+import platform
+
+from memprof.errors import InputError
+from memprof.trace.check import shown
+from memprof.trace.formats import load_file
+from memprof.trace.limits import Budget
+from memprof.trace.parts import PartsFile, send_end, send_failure
+from memprof.trace.scrub import scrub_snapshot
+from memprof.trace.snapshot import read_snapshot
+from memprof.trace.writer import PROTOCOL, check_plain
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Read, check that it is a snapshot, scrub, and send."""
+    sink = io.FileIO(1, "wb", closefd=False)
+    gc.disable()  # a million dicts, all alive until the end
+    try:
+        snapshot = load_file(io.FileIO(0, "rb", closefd=False), Budget())
+        read_snapshot(snapshot)
+        done = scrub_snapshot(snapshot, _own_names())
+        check_plain(snapshot)
+        pickle.dump(snapshot, PartsFile(sink), protocol=PROTOCOL)
+        counts = {"files": done.files, "texts": done.texts, "emptied": done.emptied}
+    except InputError as error:
+        send_failure(sink, str(error))
+    except TypeError as error:
+        _fail(
+            sink, f"holds what no snapshot holds ({shown(str(error)).removeprefix('the text ')}): cannot be rewritten"
+        )
+    except MemoryError:
+        send_failure(sink, "needs more memory than a snapshot of its size should: damaged, or made to do harm")
+    except RecursionError:
+        send_failure(sink, "is nested beyond reason: not a torch memory snapshot")
+    except Exception as error:  # noqa: BLE001 - a fault of ours has to be one line of the parent as well
+        kind, fact = type(error).__name__, shown(str(error)).removeprefix("the text ")
+        send_failure(sink, f"could not be scrubbed because of a fault in memprof ({kind}: {fact}): please report it")
+    else:
+        send_end(sink, json.dumps(counts).encode("ascii"))
+    os._exit(0)
+
+
+def _own_names() -> dict[str, str]:
+    """Return the names of this machine and of whoever is logged in: the file may be from here."""
+    users = {os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME")}
+    hosts = {platform.node(), platform.node().partition(".")[0]}
+    return {**dict.fromkeys(hosts - {"", "localhost"}, "host"), **dict.fromkeys(users - {"", "root"}, "user")}
