@@ -6,6 +6,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from memprof.commands.simulated import inside_simulation, run_in_child, simulated_device
 from memprof.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def run(
     *,
     output: Path,
     device: str,
+    simulate: str | None,
     labels: bool,
     stacks: str,
     max_entries: int,
@@ -36,6 +38,8 @@ def run(
         If what a capture runs is not installed, a setting is wrong, or the run fails.
 
     """
+    if simulate is not None and not inside_simulation():
+        run_in_child(simulate)
     try:
         import torch  # noqa: F401 - looked for first, so that its absence is told in one line
 
@@ -47,12 +51,13 @@ def run(
         ) from error
     from memprof.report.progress import steps
 
+    on = device if simulate is None else simulated_device(simulate, device)
     config = LitGpt2023(**settings)
     with steps() as tell:
         result = capture(
             config,
             output=output,
-            device=device,
+            device=on,
             labels=labels,
             stacks=stacks,
             max_entries=max_entries,
