@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Crossover", "find_crossovers"]
 
+NO_CHOICE = ("source", "card")
+"""Settings between which nobody chooses by memory: the same run, measured and simulated, should never cross itself."""
 FAR = 4
 """A crossing further out than this many times the largest point is not worth a word."""
 
@@ -60,7 +62,7 @@ def find_crossovers(groups: Sequence[GrowthGroup]) -> tuple[Crossover, ...]:
 
 def _only_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
     different = [name for name in {**one, **other} if one.get(name) != other.get(name)]
-    return different[0] if len(different) == 1 else None
+    return different[0] if len(different) == 1 and different[0] not in NO_CHOICE else None
 
 
 def _crossings(a: int, b: int, setting: str, one: GrowthGroup, other: GrowthGroup) -> list[Crossover]:

@@ -268,11 +268,8 @@ def _within(fitted: Line | Parabola, xs: list[int], ys: list[int], tolerance: li
 def _environments(points: Sequence[Point]) -> list[str]:
     """Say so where the points were not made on equal terms."""
     notes = []
-    sources = {point.source for point in points if point.source}
-    if len(sources) > 1:
-        notes.append(f"the points come from different sources ({', '.join(sorted(sources))}): compare them with care")
-    for name in ("card", "torch"):
-        found = {str(point.environment.get(name)) for point in points if point.environment}
+    for name in ("torch", "driver"):
+        found = {str(point.environment[name]) for point in points if point.environment and name in point.environment}
         if len(found) > 1:
             notes.append(f"the points were made with different {name}: {', '.join(sorted(found))}")
     return notes

@@ -84,6 +84,7 @@ class Point:
     """One configuration, and what came of it."""
 
     config: Mapping[str, Any]
+    """The recipe's settings; also its name, the source of the capture and the card, as far as they are known."""
     file: str | None
     """Name within the sweep's directory; None where there is none."""
     status: str
@@ -131,7 +132,12 @@ def point_of(trace: Trace, name: str) -> Point:
     status = "oom" if made_by.get("status") == "oom" else "ok"
     failed = [int(size) for size in account.device.events.size[account.device.events.action == Action.OOM]]
     return Point(
-        config={"recipe": made_by.get("recipe"), **config},
+        config={
+            "recipe": made_by.get("recipe"),
+            "source": trace.source.value,
+            "card": (trace.environment or {}).get("card"),
+            **config,
+        },
         file=name,
         status=status,
         reason=f"out of memory: {failed[-1]:,} B requested" if status == "oom" and failed else None,

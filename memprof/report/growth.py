@@ -11,7 +11,15 @@ from rich.text import Text
 
 from memprof.categories.category import CATEGORIES
 from memprof.report.console import COLORS
-from memprof.report.growth_words import break_words, cause_words, config_name, crossover_words, per_unit, unit_of
+from memprof.report.growth_words import (
+    break_words,
+    cause_words,
+    config_name,
+    crossover_words,
+    per_unit,
+    shared_config,
+    unit_of,
+)
 from memprof.report.text import clean
 from memprof.units import format_bytes
 
@@ -32,7 +40,7 @@ def growth_report(growth: Growth) -> Lines:
     """Render growth: the points, a table of fits for each configuration, breaks, crossovers."""
     from memprof.report.sweep import points_table
 
-    parts: list[RenderableType] = [points_table(growth)]
+    parts: list[RenderableType] = [Text(shared_config(growth), style="bold"), points_table(growth)]
     for index, group in enumerate(growth.groups):
         if group.total is None:
             continue
@@ -51,11 +59,12 @@ def growth_report(growth: Growth) -> Lines:
 
 def _fits(growth: Growth, index: int, group: GrowthGroup) -> Table:
     unit = unit_of(growth)
+    name = f"{config_name(growth, index)}: " if len(growth.groups) > 1 else ""
     table = Table(
         box=None,
         padding=(0, 2, 0, 0),
         header_style="dim",
-        title=f"{config_name(growth, index)}: at the peak, least squares over {growth.over}",
+        title=f"{name}at the peak, least squares over {growth.over}",
         title_justify="left",
     )
     table.add_column("category")
@@ -75,7 +84,7 @@ def _fits(growth: Growth, index: int, group: GrowthGroup) -> Table:
     rows = (
         ("allocated", group.total),
         ("  first step", group.first_step),
-        ("  steady (after optimizer.step)", group.steady),
+        ("  steady step", group.steady),
         ("reserved", group.reserved),
         ("device used", group.device_used),
     )

@@ -26,7 +26,7 @@ __all__ = [
     "unit_of",
 ]
 
-SAID = ("model", "precision", "quant", "mbs", "seq", "recipe")
+SAID = ("model", "precision", "quant", "mbs", "seq", "recipe", "source", "card")
 """Settings that are worth naming even where they do not differ."""
 WORTH = 1000
 """What is less than a 1000th of the largest share is not said."""
@@ -53,7 +53,9 @@ def shared_config(growth: Growth) -> str:
     """Name the settings that all groups share, as far as they are worth naming."""
     different = _different(growth)
     first = growth.groups[0].config
-    return clean(", ".join(_said(name, first[name]) for name in SAID if name in first and name not in different))
+    return clean(
+        ", ".join(_said(name, first[name]) for name in SAID if first.get(name) is not None and name not in different)
+    )
 
 
 def config_name(growth: Growth, index: int) -> str:
@@ -73,16 +75,15 @@ def _different(growth: Growth) -> list[str]:
 
 
 def _said(name: str, value: Any) -> str:
-    return str(value) if name in ("model", "precision", "quant", "recipe") else f"{name} {value}"
+    return f"{name} {value}" if name in ("mbs", "seq") or not isinstance(value, str) else value
 
 
 def break_words(growth: Growth, group: GrowthGroup) -> Iterable[tuple[str, str]]:
     """Say where the lines of a group break: what and where, and then how and why."""
-    named: list[tuple[str, Fit | None]] = [
-        ("allocated", group.total),
-        ("the first step's peak", group.first_step),
-        ("the steady peak", group.steady),
-    ]
+    steps = (("the first step's peak", group.first_step), ("the steady peak", group.steady))
+    named: list[tuple[str, Fit | None]] = [("allocated", group.total)]
+    # A step's peak that breaks where the total does says nothing new.
+    named += [(name, fit) for name, fit in steps if _places(fit) != _places(group.total)]
     named += [(category.value, fit) for category, fit in group.categories.items()]
     for name, fit in named:
         for number, each in enumerate(fit.breaks if fit else ()):
@@ -96,6 +97,10 @@ def break_words(growth: Growth, group: GrowthGroup) -> Iterable[tuple[str, str]]
                 if piece.points > 1
             )
             yield f"{name} between {growth.over} {each.after} and {each.at}", f"{slopes}: {clean(each.why, 600)}"
+
+
+def _places(fit: Fit | None) -> list[tuple[int, int]]:
+    return [(each.after, each.at) for each in fit.breaks] if fit else []
 
 
 def crossover_words(growth: Growth, crossover: Crossover) -> tuple[str, str]:

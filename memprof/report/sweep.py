@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from memprof.report.growth_words import config_name
+from memprof.report.growth_words import config_name, shared_config
 from memprof.report.sweep_progress import STYLES
 from memprof.report.text import clean
 from memprof.units import format_bytes
@@ -38,6 +38,7 @@ def sweep_report(growth: Growth, *, folder: str, new: int) -> Lines:
     counts = {status: sum(point.status == status for point in points) for status in STYLES}
     said = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
     parts: list[RenderableType] = [
+        Text(shared_config(growth), style="bold"),
         points_table(growth),
         Text(),
         Text(f"{len(points)} points ({said}), {new} of them new, in {clean(folder)}"),
@@ -49,6 +50,7 @@ def sweep_report(growth: Growth, *, folder: str, new: int) -> Lines:
 
 def points_table(growth: Growth) -> Table:
     """Return one row for each point: what was allocated, reserved and used at its peak, or why there is none."""
+    several = len(growth.groups) > 1
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     rows = [
         (_sizes(member.point.figures), index, member)
@@ -56,8 +58,9 @@ def points_table(growth: Growth) -> Table:
         for member in group.points
     ]
     shown = [column for column in range(len(COLUMNS)) if any(sizes[column] is not None for sizes, _, _ in rows)]
-    table.add_column("differs in" if len(growth.groups) > 1 else "configuration", no_wrap=True)
-    table.add_column(growth.over, justify="right")
+    if several:
+        table.add_column("differs in")
+    table.add_column(growth.over, justify="right", no_wrap=True)
     for column in shown:
         table.add_column(COLUMNS[column], justify="right", no_wrap=True)
     table.add_column("", overflow="fold")
@@ -66,7 +69,7 @@ def points_table(growth: Growth) -> Table:
         words = "" if status == "ok" else f"{status}: {clean(member.point.reason or 'no reason given', 300)}"
         figures = (sizes[column] for column in shown)
         table.add_row(
-            config_name(growth, index),
+            *([config_name(growth, index)] if several else []),
             str(member.at),
             *("" if size is None else format_bytes(size) for size in figures),
             Text(words, style=STYLES[status]),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from memprof.report.console import make_console
@@ -27,8 +29,11 @@ class SweepProgress:
 
     def __init__(self, progress: Progress, *, total: int, done: int) -> None:
         self._progress = progress
-        self._task = progress.add_task("starting", total=total, completed=done)
+        self._task = progress.add_task("starting", total=total, completed=done, left="")
         self._running: list[str] = []
+        self._total, self._done = total, done
+        self._new = 0
+        self._began = time.monotonic()
 
     def begins(self, file: str) -> None:
         """Show that a point runs."""
@@ -47,7 +52,12 @@ class SweepProgress:
         if point.reason:
             text.append(f"  {clean(point.reason, 400)}", style="default")
         self._progress.console.print(text, soft_wrap=True)
-        self._progress.advance(self._task)
+        self._done += 1
+        self._new += 1
+        # rich would forget points that took longer than its window.
+        each = (time.monotonic() - self._began) / self._new
+        left = timedelta(seconds=round(each * (self._total - self._done)))
+        self._progress.update(self._task, completed=self._done, left=f"about {left} left")
         self._show()
 
     def _show(self) -> None:
@@ -71,8 +81,8 @@ def sweep_progress(total: int, *, done: int) -> Iterator[SweepProgress]:
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
         MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("left"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
     )
     console = make_console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:

@@ -83,5 +83,5 @@ def point(at, causes, *, over="mbs", place=("backward", 0, None, "aten::mm"), st
         reason=None if status == "ok" else "no memory",
         figures=figures if status != "failed" else None,
         source="recorded",
-        environment={"card": "H200"},
+        environment={"torch": "2.11.0"},
     )

@@ -72,7 +72,7 @@ def test_break_says_where_the_peak_moved():
     (found,) = group.total.breaks
     assert (found.after, found.at) == (4, 8)
     assert "the peak moves from aten::mm in mlp of forward to aten::mm in lm_head of backward" in found.why
-    assert "activations (saved) mlp aten::mm float16 is 40.00 MB more at mbs 8" in found.why
+    assert "activations (saved) mlp is 40.00 MB more at mbs 8 than the points below it say" in found.why
     assert [(piece.low, piece.high, piece.slope) for piece in group.total.pieces] == [(1, 4, 20 * MB), (8, 32, 25 * MB)]
     assert group.total.last.slope == 25 * MB
 
@@ -85,10 +85,21 @@ def test_break_names_the_kernel_that_appears_and_only_its_category_breaks():
 
     (found,) = group.categories[Category.DEQUANTIZED].breaks
     assert (found.after, found.at) == (4, 8)
-    assert "bitsandbytes::dequantize_4bit float16 is 90.00 MB more at mbs 8 than the points below it say" in found.why
+    assert "dequantized (forward) mlp is 90.00 MB more at mbs 8 than the points below it say" in found.why
     assert "the peak moves" not in found.why
     assert group.categories[Category.ACTIVATIONS].breaks == ()
     assert len(group.total.breaks) == 1
+
+
+def test_break_says_where_another_op_runs():
+    other = ("activations", "logits", "lm_head", "aten::bmm", "float16")
+    points = [point(x, {WEIGHTS: 100 * MB, LOGITS if x < 8 else other: (20 if x < 8 else 30) * MB * x}) for x in XS]
+
+    (group,) = measure_growth(points).groups
+
+    (found,) = group.total.breaks
+    assert "activations (logits) lm_head: aten::bmm float16 in place of aten::mm float16 (240.0 MB)" in found.why
+    assert "activations (logits) lm_head is 80.00 MB more at mbs 8" in found.why
 
 
 def test_first_point_alone_may_be_off_the_line():
@@ -157,11 +168,21 @@ def test_unknown_option_names_what_it_can_be(options, said):
         measure_growth([linear(1), linear(2)], **options)
 
 
-def test_different_cards_are_noted():
+def test_different_versions_are_noted():
     other = linear(2)
-    other.environment["card"] = "T4"
+    other.environment["torch"] = "2.1.0"
 
-    assert any("different card: H200, T4" in note for note in measure_growth([linear(1), other]).notes)
+    assert any("different torch: 2.1.0, 2.11.0" in note for note in measure_growth([linear(1), other]).notes)
+
+
+def test_measured_and_simulated_stand_side_by_side_and_are_not_crossed():
+    measured = [linear(x, source="recorded", card="H200") for x in XS]
+    simulated = [point(x, {WEIGHTS: 299 * MB, SAVED: 21 * MB * x}, source="simulated", card="H200") for x in XS]
+
+    growth = measure_growth([*measured, *simulated])
+
+    assert [group.config["source"] for group in growth.groups] == ["recorded", "simulated"]
+    assert growth.crossovers == ()
 
 
 def two_configurations():
