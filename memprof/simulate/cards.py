@@ -75,7 +75,7 @@ CARDS = {
             multiprocessors=132,
             total_bytes=150_109_880_320,
             context_bytes=804_000_000,
-            l2_bytes=50 * MIB,
+            l2_bytes=60 * MIB,
             measured=True,
         ),
     )

@@ -4,12 +4,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from memprof.simulate.caveats import Caveat, Caveats
 from memprof.simulate.dispatch import Dispatcher
 from memprof.simulate.history import History
 from memprof.simulate.host import HostValues, storage_address
+from memprof.simulate.kernels.refused import REFUSED, refuse
 from memprof.simulate.libraries import Libraries
 from memprof.simulate.memory import DeviceMemory, Temporary
 from memprof.simulate.sdpa import Attention
@@ -66,6 +67,8 @@ class Device:
         self.dispatcher.install()
         for key in ("AutogradCUDA", "CUDA"):
             self.dispatcher.add("scaled_dot_product_attention", self.attention, key)
+            for name in REFUSED:
+                self.dispatcher.add(name, refuse(name), key)
 
     def temporary(self, nbytes: int) -> Temporary:
         """Allocate what a kernel needs while it runs; 0 bytes allocate nothing."""
@@ -79,6 +82,11 @@ class Device:
             tensor.set_(fresh.untyped_storage(), 0, size, stride)
         else:
             tensor.set_(tensor.untyped_storage(), tensor.storage_offset(), size, stride)
+
+    def snapshot(self, *, traces: bool = True) -> dict[str, Any]:
+        """Return what ``torch.cuda.memory._snapshot`` returns."""
+        with self.memory.held():
+            return self.history.snapshot(traces=traces)
 
     def all_caveats(self) -> list[Caveat]:
         """Return what was met, and what is not known of the card."""

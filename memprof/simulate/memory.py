@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +15,7 @@ from memprof.simulate.oom import out_of_memory_message
 from memprof.simulate.profiling import memory_reporter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from memprof.allocator.driver import AddressOrder
     from memprof.simulate.cards import Card
@@ -122,6 +123,17 @@ class DeviceMemory:
         """Limit what may be reserved to a part of the card's memory (``set_per_process_memory_fraction``)."""
         self.fraction = fraction
         self.allocator.allowed = int(fraction * self._card.total_bytes) if fraction < 1 else None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let frees wait while something reads the allocator's state."""
+        with self._lock:
+            busy, self._busy = self._busy, True
+            try:
+                yield
+            finally:
+                if not busy:
+                    self._finish()
 
     def info(self) -> tuple[int, int]:
         """Return free and total bytes of the device, as ``cudaMemGetInfo``."""

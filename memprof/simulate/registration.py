@@ -45,6 +45,8 @@ _DEFAULT_GENERATOR = 14
 _NEW_GENERATOR = 15
 _CUDNN_VERSIONS = (34, 35)
 """``versionCuDNN`` and ``versionRuntimeCuDNN``."""
+_CUDNN_EPSILON = 41
+"""``batchnormMinEpsilonCuDNN``: ``CUDNN_BN_MIN_EPSILON`` is 0."""
 
 _kept: list[object] = []
 """What C++ holds pointers to: it must outlive the process's last tensor."""
@@ -99,13 +101,15 @@ def _replace_hooks(cpu: ctypes.CDLL, core: ctypes.CDLL, cudnn_version: int) -> i
     copy = (ctypes.c_void_p * (2 + _SLOTS))(*header, *slots)
     answers = dict.fromkeys(_YES_SLOTS, yes) | dict.fromkeys(_NO_SLOTS, no)
     answers |= dict.fromkeys(_CUDNN_VERSIONS, _address(version))
+    epsilon = ctypes.CFUNCTYPE(ctypes.c_double)(lambda: 0.0)
+    answers[_CUDNN_EPSILON] = _address(epsilon)
     answers[_PINNED_ALLOCATOR] = _address(core._ZN3c1015GetCPUAllocatorEv)
     answers[_DEFAULT_GENERATOR] = _address(cpu._ZN2at6detail22getDefaultCPUGeneratorEv)
     # Takes a seed where the hook takes `this`: some seed.
     answers[_NEW_GENERATOR] = _address(cpu._ZN2at6detail18createCPUGeneratorEm)
     for slot, function in answers.items():
         copy[2 + slot] = function
-    _kept.extend((copy, version, cpu, core))
+    _kept.extend((copy, version, epsilon, cpu, core))
     ctypes.c_void_p.from_address(hooks).value = ctypes.addressof(copy) + 16
     assert no is not None
     return no

@@ -95,7 +95,7 @@ def _functions(device: Device) -> dict[str, Callable[..., Any]]:
 
     def snapshot(pool: Any = None) -> dict[str, Any]:
         traces = not (isinstance(pool, tuple) and len(pool) == 3 and not pool[2])
-        return device.history.snapshot(traces=traces)
+        return device.snapshot(traces=traces)
 
     return {
         "_cuda_init": lambda: None,

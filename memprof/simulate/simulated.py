@@ -53,7 +53,7 @@ class SimulatedDevice:
 
     def snapshot(self) -> dict[str, Any]:
         """Return what ``torch.cuda.memory._snapshot()`` returns: plain values, ready for ``pickle``."""
-        return self._device.history.snapshot()
+        return self._device.snapshot()
 
     def figures(self) -> dict[str, int]:
         """Return max_allocated_bytes, max_reserved_bytes, device_used_bytes and managed_bytes."""

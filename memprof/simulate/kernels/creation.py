@@ -8,7 +8,7 @@ import torch
 
 from memprof.simulate.host import storage_address
 from memprof.simulate.kernels.registry import kernel, plain
-from memprof.simulate.storages import contiguous_strides, storage_bytes
+from memprof.simulate.storages import contiguous_strides
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,36 +87,40 @@ def _copy(
 ) -> torch.Tensor:
     """Copy, with the temporaries of ``copy_kernel_cuda`` (``ATen/native/cuda/Copy.cu``).
 
-    Between host and device a copy is one memcpy if dtypes agree and both sides are dense in the same order; otherwise
-    the device side goes through a contiguous tensor of the target's dtype.
+    Between host and device a copy is one memcpy if dtypes agree and both sides are dense in the same order. Otherwise
+    both sides go through contiguous tensors; dtypes are converted on the host, or on the device if `non_blocking`.
     """
-    del non_blocking
     if not isinstance(source, torch.Tensor):
         source = torch.tensor(source)  # the dispatcher takes numbers out of their 0-dimensional tensors
-    if target.device.type == "cuda" and source.device.type == "cuda":
-        _copy_values(device, target, source)
-        return target
-    direct = source.dtype == target.dtype and _same_dense_order(target, source)
-    if target.device.type == "cpu":
+    same_type = source.dtype == target.dtype
+    if target.device.type == source.device.type or (same_type and _same_dense_order(target, source)):
+        pass
+    elif target.device.type == "cpu":
         held = []
-        if not direct:
-            if source.dtype != target.dtype:
-                held.append(device.temporary(_dense_bytes(source, target.dtype)))
-            if not source.is_contiguous():
-                held.append(device.temporary(source.numel() * target.element_size()))
+        if not same_type and non_blocking:
+            held.append(device.temporary(source.numel() * target.element_size()))
+        if not source.is_contiguous():
+            held.append(device.temporary(source.numel() * (target if non_blocking else source).element_size()))
         for temporary in reversed(held):
             temporary.free()
-        known = device.host.view(source)
-        if known is not None:
-            target.copy_(known)
-        elif target.numel() * target.element_size() <= _READ_LIMIT:
-            device.caveats.add("value", f"values of a {source.dtype} tensor read from the device are taken as 0")
-            target.zero_()
-        return target
-    if not direct and not target.is_contiguous():
-        device.temporary(target.numel() * target.element_size()).free()
-    _copy_values(device, target, source)
+    elif not target.is_contiguous() or (non_blocking and not same_type):
+        device.temporary(target.numel() * (source if non_blocking else target).element_size()).free()
+    if target.device.type == "cpu":
+        _read(device, target, source)
+    else:
+        _copy_values(device, target, source)
     return target
+
+
+def _read(device: Device, target: torch.Tensor, source: torch.Tensor) -> None:
+    """Give the host the values that are known, or zeros."""
+    known = device.host.view(source)
+    if known is not None:
+        target.copy_(known)
+    elif target.numel() * target.element_size() <= _READ_LIMIT:
+        kind = str(source.dtype).removeprefix("torch.")
+        device.caveats.add("value", f"values of {kind} tensors that are read from the device are taken as 0")
+        target.zero_()
 
 
 _READ_LIMIT = 1 << 26
@@ -129,11 +133,6 @@ def _copy_values(device: Device, target: torch.Tensor, source: torch.Tensor) -> 
         device.host.forget((target,))
     else:
         device.host.write(target, known)
-
-
-def _dense_bytes(tensor: torch.Tensor, dtype: torch.dtype) -> int:
-    """Return the bytes of what ``tensor.to(dtype)`` makes: it keeps the strides of a dense tensor."""
-    return storage_bytes(tensor.size(), contiguous_strides(tensor.size()), dtype.itemsize)
 
 
 def _same_dense_order(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -1,5 +1,87 @@
-"""Embedding and index gradients."""
+"""Gradients of lookups: rows that were looked up more than once are found by sorting the indices."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+from memprof.simulate.kernels.reductions import cub_sort_bytes
+from memprof.simulate.kernels.registry import kernel, plain, temporaries
+from memprof.simulate.storages import contiguous_strides
+
+if TYPE_CHECKING:
+    import torch
+
+    from memprof.simulate.device import Device
+
 __all__: list[str] = []
+
+_UNSORTED = 3072
+"""Most indices that are handled without sorting (``embedding_dense_backward_cuda``)."""
+_ROWS_PER_THREAD = 10
+_CUB_SCAN_BYTES = 1279
+"""Temporary storage of cub's scans and run-length encodings; grows a little with the number of items."""
+
+plain("index_put", "_unsafe_index_put", "index_fill", "index_fill_", "index_reduce", "put_")
+
+
+@kernel("embedding_dense_backward")
+def _embedding_backward(
+    device: Device,
+    _op: object,
+    /,
+    gradient: torch.Tensor,
+    indices: torch.Tensor,
+    weights: int,
+    _padding: int,
+    scale_by_frequency: bool,  # noqa: FBT001
+) -> torch.Tensor:
+    """Sort the indices, then sum partial segments in float32 (``ATen/native/cuda/Embedding.cu``)."""
+    size = (weights, gradient.size(-1))
+    items, width = indices.numel(), indices.element_size()
+    copy = None if gradient.is_contiguous() else device.temporary(gradient.numel() * gradient.element_size())
+    if items <= _UNSORTED and not scale_by_frequency:
+        output = device.empty(size, contiguous_strides(size), gradient.dtype)
+    else:
+        output = _sorted_backward(device, size, gradient.dtype, items, width)
+    if copy is not None:
+        copy.free()
+    return output
+
+
+def _sorted_backward(device: Device, size: tuple[int, int], dtype: torch.dtype, items: int, width: int) -> torch.Tensor:
+    sorted_indices, original, ranks = (device.temporary(items * width) for _ in range(3))
+    device.temporary(cub_sort_bytes(items, width, width)).free()
+    ranks.free()
+    output = device.empty(size, contiguous_strides(size), dtype)
+    offsets, count, lengths = (device.temporary(nbytes) for nbytes in (items * width, width, items * width))
+    device.temporary(_CUB_SCAN_BYTES).free()
+    lengths.free()
+    segments = min(items, size[0])
+    partials = [device.temporary(segments * width) for _ in range(2)]
+    device.temporary(_CUB_SCAN_BYTES).free()
+    partial_count = device.temporary(width)
+    most = items // _ROWS_PER_THREAD + segments
+    partial_offsets = device.temporary(most * width)
+    device.temporary(most * size[1] * 4).free()
+    for temporary in (partial_offsets, partial_count, *reversed(partials), count, offsets, original, sorted_indices):
+        temporary.free()
+    return output
+
+
+@temporaries("_index_put_impl_", "index_put_")
+def _index_put(device: Device, _op: object, _output: Any, args: Any, kwargs: dict[str, Any]) -> None:
+    """Sort linear indices where values are added (``index_put_with_sort_kernel``, ``Indexing.cu``)."""
+    indices = [index for index in args[1] if index is not None]
+    if not kwargs.get("accumulate", args[3] if len(args) > 3 else False) or not indices:
+        return
+    items = max(index.numel() for index in indices)
+    held = [device.temporary(items * 8) for _ in range(2 * len(indices))]
+    held.pop().free()
+    held += [device.temporary(items * 8) for _ in range(3)]
+    device.temporary(cub_sort_bytes(items, 8, 8) if items > _ONE_TILE else 1).free()
+    for temporary in reversed(held):
+        temporary.free()
+
+
+_ONE_TILE = 2048
+"""Items that cub sorts in one thread block, without storage."""

@@ -15,12 +15,12 @@ __all__: list[str] = []
 
 # TensorIterator kernels, fills and random fills.
 plain(
-    "fill_", "zero_", "copy_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "log_normal_", "cauchy_",
+    "fill_", "zero_", "copy_", "normal_", "uniform_", "random_", "exponential_", "log_normal_", "cauchy_",
     "geometric_", "gelu",
     "arange", "linspace", "logspace", "eye", "full", "scalar_tensor", "where",
     "masked_fill", "masked_fill_", "gelu_backward", "silu_backward", "threshold_backward", "sigmoid_backward",
     "tanh_backward", "hardswish_backward", "leaky_relu_backward", "elu_backward", "mish_backward", "softplus_backward",
-    "hardtanh_backward", "mse_loss", "smooth_l1_loss", "binary_cross_entropy", "lerp_", "addcmul_", "addcdiv_",
+    "hardtanh_backward", "binary_cross_entropy", "lerp_", "addcmul_", "addcdiv_",
     "range", "complex", "polar", "_fused_dropout", "glu", "glu_backward", "tril_indices", "triu_indices",
 )  # fmt: skip
 # Kernels of their own that write straight into the output.
@@ -30,8 +30,8 @@ plain(
     "_softmax", "_log_softmax", "_log_softmax_backward_data", "nll_loss_forward",
     "max_pool2d_with_indices", "max_pool2d_with_indices_backward", "avg_pool2d", "avg_pool2d_backward",
     "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward", "upsample_nearest2d", "upsample_bilinear2d",
-    "upsample_nearest2d_backward", "upsample_bilinear2d_backward", "native_layer_norm", "_fused_rms_norm",
-    "native_group_norm", "im2col", "col2im", "reflection_pad1d", "reflection_pad2d", "replication_pad2d", "bucketize",
+    "upsample_nearest2d_backward", "upsample_bilinear2d_backward",
+    "im2col", "col2im", "reflection_pad1d", "reflection_pad2d", "replication_pad2d", "bucketize",
     "unfold_backward", "_cudnn_init_dropout_state", "diag_embed", "split_with_sizes_copy", "_chunk_cat",
 )  # fmt: skip
 
@@ -56,3 +56,10 @@ def _native_dropout(
     meta = torch.empty_like(torch.empty_strided(tensor.size(), tensor.stride(), device="meta"))
     mask = device.empty(meta.size(), meta.stride(), torch.bool)
     return device.empty(meta.size(), meta.stride(), tensor.dtype), mask
+
+
+@temporaries("bernoulli_")
+def _bernoulli(device: Device, _op: object, output: Any, args: Any, _kwargs: Any) -> None:
+    """Take probabilities in half precision as float32 (``bernoulli_tensor_cuda_kernel``)."""
+    if len(args) > 1 and isinstance(args[1], torch.Tensor) and args[1].dtype in (torch.float16, torch.bfloat16):
+        device.temporary(output.numel() * 4).free()

@@ -6,27 +6,101 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from memprof.simulate.kernels.reduction_plan import buffers, coalesce
 from memprof.simulate.kernels.registry import plain, temporaries
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from memprof.simulate.device import Device
 
-__all__: list[str] = []
+__all__ = ["cub_sort_bytes", "reduce"]
 
 _HALF = (torch.float16, torch.bfloat16)
+_WELFORD_BYTES = {torch.float64: 32}
+"""Mean, sum of squares and two counts of an accumulating variance; 16 bytes but for double precision."""
 
-plain("amax", "amin", "all", "any", "argmax", "argmin", "max", "min", "std", "var", "var_mean", "cumsum", "logsumexp")
+plain("argmax", "argmin", "logsumexp", "cummax", "cummin", "kthvalue", "mode", "median")
+
+
+def reduce(
+    device: Device, size: Sequence[int], stride: Sequence[int], dims: Sequence[int] | None, accumulator_bytes: int
+) -> None:
+    """Take and free what a reduction needs besides its output."""
+    buffer, counters = buffers(device.card, coalesce(size, stride, dims), accumulator_bytes)
+    if buffer:
+        held = device.temporary(buffer)
+        device.temporary(counters).free()
+        held.free()
+
+
+def _dims(args: Any, kwargs: dict[str, Any]) -> Sequence[int] | None:
+    """Return the reduced dimensions: a list, or one number, second argument or ``dim``."""
+    dims = kwargs.get("dim", args[1] if len(args) > 1 else None)
+    if isinstance(dims, bool) or not isinstance(dims, (int, list, tuple)):
+        return None
+    return (dims,) if isinstance(dims, int) else dims
+
+
+def _accumulator(dtype: torch.dtype) -> int:
+    """Return the bytes in which values of a dtype are summed (``at::acc_type``)."""
+    if dtype in _HALF:
+        return 4
+    return dtype.itemsize if dtype.is_floating_point or dtype.is_complex else 8
 
 
 @temporaries("sum", "mean", "prod", "nansum")
-def _reduce(device: Device, _op: object, /, outputs: Any, args: Any, _kwargs: Any) -> None:
+def _sum(device: Device, _op: object, outputs: Any, args: Any, kwargs: dict[str, Any]) -> None:
     """Cast an input of another dtype than the output first, except half precision summed in float32.
 
     ``make_reduction_from_out_ty`` in ``ATen/native/ReduceOpsUtils.h``.
     """
     output = outputs[0] if isinstance(outputs, (list, tuple)) else outputs
     tensor = args[0]
+    cast = None
     if tensor.dtype != output.dtype and not (tensor.dtype in _HALF and output.dtype == torch.float32):
+        cast = device.temporary(tensor.numel() * output.element_size())
+    reduce(device, tensor.size(), tensor.stride(), _dims(args, kwargs), _accumulator(output.dtype))
+    if cast is not None:
+        cast.free()
+
+
+@temporaries("linalg_vector_norm", "norm")
+def _norm(device: Device, op: Any, _outputs: Any, args: Any, kwargs: dict[str, Any]) -> None:
+    """Reduce; the dimensions come after the order of the norm."""
+    tensor = args[0]
+    dims = kwargs.get("dim", args[2] if len(args) > 2 and isinstance(args[2], (list, tuple)) else None)
+    del op
+    reduce(device, tensor.size(), tensor.stride(), dims, _accumulator(tensor.dtype))
+
+
+@temporaries("amax", "amin", "max", "min")
+def _extremes(device: Device, op: Any, _outputs: Any, args: Any, kwargs: dict[str, Any]) -> None:
+    tensor = args[0]
+    dims = _dims(args, kwargs)
+    if "dim" in op._overloadname:
+        return  # value and index are found by a kernel of its own
+    reduce(device, tensor.size(), tensor.stride(), dims, tensor.element_size())
+
+
+@temporaries("all", "any")
+def _truth(device: Device, _op: object, _outputs: Any, args: Any, kwargs: dict[str, Any]) -> None:
+    tensor = args[0]
+    reduce(device, tensor.size(), tensor.stride(), _dims(args, kwargs), 1)
+
+
+@temporaries("std", "var", "var_mean", "std_mean")
+def _spread(device: Device, _op: object, _outputs: Any, args: Any, kwargs: dict[str, Any]) -> None:
+    tensor = args[0]
+    size = _WELFORD_BYTES.get(tensor.dtype, 16)
+    reduce(device, tensor.size(), tensor.stride(), _dims(args, kwargs), size)
+
+
+@temporaries("cumsum", "cumprod")
+def _scan(device: Device, _op: object, output: Any, args: Any, _kwargs: Any) -> None:
+    """Cast an input of another dtype first."""
+    tensor = args[0]
+    if tensor.dtype != output.dtype:
         device.temporary(tensor.numel() * output.element_size()).free()
 
 
@@ -35,3 +109,41 @@ def _softmax_backward(device: Device, _op: object, _output: Any, args: Any, _kwa
     """Multiply gradient and output first (``softmax_backward_cuda_out``, ``ATen/native/cuda/SoftMax.cu``)."""
     gradient = args[0]
     device.temporary(gradient.numel() * gradient.element_size()).free()
+
+
+_SMALL_SORT = 4096
+"""Longest dimension that is sorted in place, after the indices were written (``should_use_small_sort``)."""
+_TILES = {(2, 8): 5632, (4, 8): 5376, (8, 8): 4608, (8, 0): 5760}
+"""Items that a thread block sorts, by bytes of key and value; from measured sizes, the one for (8, 8) within bounds."""
+
+
+def cub_sort_bytes(items: int, key_bytes: int, value_bytes: int) -> int:
+    """Return the temporary storage of cub's radix sort: second buffers, digit counts, and a table per thread block."""
+    tiles = -(-items // _TILES.get((key_bytes, value_bytes), 5376))
+    buffers_bytes = sum(-(-items * width // 256) * 256 for width in (key_bytes, value_bytes))
+    return buffers_bytes + key_bytes * 256 * 8 + tiles * 1024 + 511
+
+
+@temporaries("sort", "argsort")
+def _sort(device: Device, _op: object, _outputs: Any, args: Any, kwargs: dict[str, Any]) -> None:
+    """Sort short rows in place, long ones with cub, whose keys and values have a second buffer."""
+    tensor = args[0]
+    dim = kwargs.get("dim", next((a for a in args[1:] if isinstance(a, int) and not isinstance(a, bool)), -1))
+    length = tensor.size(dim) if tensor.dim() else 1
+    if length <= _SMALL_SORT:
+        device.temporary(length * 8).free()
+        return
+    indices = device.temporary(tensor.numel() * 8)
+    device.temporary(cub_sort_bytes(tensor.numel(), tensor.element_size(), 8)).free()
+    indices.free()
+
+
+@temporaries("randperm")
+def _randperm(device: Device, _op: object, output: Any, _args: Any, _kwargs: Any) -> None:
+    """Sort random 32-bit keys (``ATen/native/cuda/Randperm.cu``)."""
+    items = output.numel()
+    device.temporary(8).free()
+    held = [device.temporary(items * 8), device.temporary(items * 4), device.temporary(items * 4)]
+    device.temporary(cub_sort_bytes(items, 4, 8)).free()
+    for temporary in reversed(held):
+        temporary.free()

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from memprof.simulate.kernels.reductions import cub_sort_bytes
 from memprof.simulate.kernels.registry import kernel
+from memprof.simulate.storages import contiguous_strides
 
 if TYPE_CHECKING:
     from memprof.simulate.device import Device
@@ -42,25 +44,85 @@ def _nonzero(device: Device, _op: object, /, tensor: torch.Tensor) -> torch.Tens
     found = None if known is None else torch.nonzero(known)
     count = tensor.numel() if found is None else len(found)
     if found is None:
-        device.caveats.add(
-            "value", "nonzero of unknown values is taken as all of them", count * max(tensor.dim(), 1) * 8
-        )
-    for nbytes in (_CUB_REDUCE_BYTES, 4):
-        device.temporary(nbytes).free()
+        nbytes = count * max(tensor.dim(), 1) * 8
+        device.caveats.add("value", "nonzero of unknown values is taken as all of them", nbytes)
+    number = device.temporary(4)
+    device.temporary(_CUB_REDUCE_BYTES).free()
     output = device.empty((count, tensor.dim()), (1, max(count, 1)), torch.int64)
+    device.temporary(_CUB_SELECT_BYTES).free()
+    number.free()
     if found is not None and count:
         device.host.write(output, found)
     return output
 
 
-_CUB_REDUCE_BYTES = 512
+_CUB_REDUCE_BYTES = 21503
+_CUB_SELECT_BYTES = 4863
+"""Temporary storage of cub's reduction and selection, measured with 2 million items."""
 
 
 @kernel("masked_select")
 def _masked_select(device: Device, _op: object, /, tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    known = device.host.view(mask)
+    """Index with the mask: its non-zeros are found first (``masked_select_out_cuda_impl``)."""
     shape: torch.Size = torch.broadcast_shapes(tensor.size(), mask.size())  # type: ignore[no-untyped-call]  # in torch
-    count = shape.numel() if known is None else int(known.expand(shape).sum())
+    indices = torch.nonzero(mask.expand(shape))
+    return device.empty((len(indices),), (1,), tensor.dtype)
+
+
+@kernel("_unique2")
+def _unique(
+    device: Device,
+    _op: object,
+    /,
+    tensor: torch.Tensor,
+    sorted: bool = True,  # noqa: A002, FBT001, FBT002  # torch's signature
+    return_inverse: bool = False,  # noqa: FBT001, FBT002
+    return_counts: bool = False,  # noqa: FBT001, FBT002
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Sort a copy and keep the first of each value; the output keeps a storage for all (``Unique.cu``)."""
+    del sorted
+    known = device.host.view(tensor)
+    items, width = tensor.numel(), tensor.element_size()
+    results = None if known is None else torch.unique(known, return_inverse=True, return_counts=True)
+    if results is None:
+        device.caveats.add("value", "unknown values are taken as all different by unique", items * width)
+    held = device.temporary(items * width)
+    device.temporary(cub_sort_bytes(items, width, 0)).free()
+    output = device.empty((items,), (1,), tensor.dtype)
+    number = device.temporary(8)
+    device.temporary(_CUB_SELECT_BYTES).free()
+    number.free()
+    inverse = device.empty(tensor.size(), contiguous_strides(tensor.size()), torch.int64) if return_inverse else None
+    counts = device.empty((items,), (1,), torch.int64) if return_counts else None
+    held.free()
+    none = device.empty((0,), (1,), torch.int64)
+    outputs = [output, none if inverse is None else inverse, none if counts is None else counts]
+    if results is not None:
+        distinct = len(results[0])
+        outputs[0] = output[:distinct].detach()
+        if counts is not None:
+            outputs[2] = counts[:distinct].detach()
+        for target, values in zip(outputs, results, strict=True):
+            if target.numel() == values.numel():
+                device.host.write(target, values)
+    return outputs[0], outputs[1], outputs[2]
+
+
+@kernel("bincount")
+def _bincount(
+    device: Device, _op: object, /, tensor: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0
+) -> torch.Tensor:
+    """Find the largest value, then count."""
+    known = device.host.view(tensor)
     if known is None:
-        device.caveats.add("value", "masked_select by an unknown mask is taken as all", count * tensor.element_size())
-    return device.empty((count,), (1,), tensor.dtype)
+        device.caveats.add("value", "bincount of unknown values has its least length", minlength * 8)
+        length = minlength
+    else:
+        length = max(minlength, int(known.max()) + 1 if known.numel() else 0)
+    for _ in range(2):
+        device.temporary(8).free()
+    dtype = torch.int64 if weights is None else torch.float64 if weights.dtype != torch.float32 else torch.float32
+    output = device.empty((length,), (1,), dtype)
+    if known is not None and weights is None:
+        device.host.write(output, torch.bincount(known, minlength=minlength))
+    return output
