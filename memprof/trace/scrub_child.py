@@ -12,6 +12,7 @@ import json
 import os
 import pickle
 import platform
+from typing import Any
 
 from memprof.errors import InputError
 from memprof.trace.check import shown
@@ -33,15 +34,11 @@ def main() -> None:
         snapshot = load_file(io.FileIO(0, "rb", closefd=False), Budget())
         read_snapshot(snapshot)
         done = scrub_snapshot(snapshot, _own_names())
-        check_plain(snapshot)
+        _check(snapshot)
         pickle.dump(snapshot, PartsFile(sink), protocol=PROTOCOL)
         counts = {"files": done.files, "texts": done.texts, "emptied": done.emptied}
     except InputError as error:
         send_failure(sink, str(error))
-    except TypeError as error:
-        _fail(
-            sink, f"holds what no snapshot holds ({shown(str(error)).removeprefix('the text ')}): cannot be rewritten"
-        )
     except MemoryError:
         send_failure(sink, "needs more memory than a snapshot of its size should: damaged, or made to do harm")
     except RecursionError:
@@ -52,6 +49,14 @@ def main() -> None:
     else:
         send_end(sink, json.dumps(counts).encode("ascii"))
     os._exit(0)
+
+
+def _check(snapshot: Any) -> None:
+    try:
+        check_plain(snapshot)
+    except TypeError as error:
+        fact = shown(str(error)).removeprefix("the text ")
+        raise InputError(f"holds what no snapshot of torch does ({fact}): it cannot be rewritten") from None
 
 
 def _own_names() -> dict[str, str]:
