@@ -129,7 +129,9 @@ def point_of(trace: Trace, name: str) -> Point:
     account = max(
         (open_account(trace, device) for device in trace.devices), key=lambda a: int(a.replay.allocated.max())
     )
-    status = "oom" if made_by.get("status") == "oom" else "ok"
+    status, reason = "ok", None
+    if made_by.get("status") == "oom":
+        status, reason = "oom", "out of memory"
     failed = [int(size) for size in account.device.events.size[account.device.events.action == Action.OOM]]
     return Point(
         config={
@@ -140,7 +142,7 @@ def point_of(trace: Trace, name: str) -> Point:
         },
         file=name,
         status=status,
-        reason=f"out of memory: {failed[-1]:,} B requested" if status == "oom" and failed else None,
+        reason=f"{reason}: {failed[-1]:,} B requested" if reason and failed else reason,
         figures=_figures(account),
         labelled=account.device.labels is not None,
         source=trace.source.value,

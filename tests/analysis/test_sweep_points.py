@@ -90,7 +90,7 @@ def test_without_an_optimizer_step_there_is_no_steady_one():
 def test_capture_that_ran_out_of_memory_is_a_result():
     point = point_of(capture_of([{"size": 10, "category": "weights"}], status="oom"), "x.pickle")
 
-    assert (point.status, point.figures.peak.size) == ("oom", 10)
+    assert (point.status, point.reason, point.figures.peak.size) == ("oom", "out of memory", 10)
 
 
 def test_snapshot_of_somebody_else_is_refused_in_words():
