@@ -90,7 +90,7 @@ def words(changes: Iterable[Change]) -> Iterable[Text]:
     """Say which tensors changed their type or op, largest difference first; equal layers are one sentence."""
     grouped: dict[tuple[str, str], list[Change]] = defaultdict(list)
     for change in changes:
-        if change.paired and (change.dtype_a != change.dtype_b or change.op_a != change.op_b):
+        if change.paired and (_differ(change.dtype_a, change.dtype_b) or _differ(change.op_a, change.op_b)):
             name = collapse_layers(change.parameter or change.module) or change.caller or change.op or "something"
             grouped[name, _what(change)].append(change)
     for (name, what), members in sorted(grouped.items(), key=lambda pair: -abs(_difference(pair[1]))):
@@ -101,6 +101,11 @@ def words(changes: Iterable[Change]) -> Iterable[Text]:
             text.append(clean(name, 100), style="bold")
             text.append(clean(f" {what}, {signed(_difference(members))}{tensors}", 300), style="default")
             yield text
+
+
+def _differ(a: str | None, b: str | None) -> bool:
+    """Tell whether both are known and not the same."""
+    return a is not None and b is not None and a != b
 
 
 def _what(change: Change) -> str:

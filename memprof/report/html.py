@@ -76,8 +76,8 @@ def _device(device: DeviceBreakdown) -> Iterable[str]:
             share = f"{size / state.allocated:.1%}"
             rows.append((category.value, format_bytes(size), share, format_count(state.counts[category]), finer))
             colors.append(HTML_COLORS[category])
-    rows.append(("=allocated", format_bytes(state.allocated), "100.0%", format_count(sum(state.counts.values())), ""))
-    yield table(("category", "size", "share", "count", "finer"), rows, numbers=(1, 2, 3), colors=colors)
+    rows.append(("allocated", format_bytes(state.allocated), "100.0%", format_count(sum(state.counts.values())), ""))
+    yield table(("category", "size", "share", "count", "finer"), rows, numbers=(1, 2, 3), colors=colors, summed=True)
     if device.top:
         yield heading("largest allocations at the peak")
         yield table(

@@ -53,9 +53,14 @@ def note(text: str) -> str:
 
 
 def table(
-    header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[int], colors: Sequence[str | None] = ()
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    numbers: Iterable[int],
+    colors: Sequence[str] = (),
+    summed: bool = False,
 ) -> str:
-    """Return a table; the last row is a sum if its first cell begins with ``=``, which is not shown.
+    """Return a table.
 
     Parameters
     ----------
@@ -64,7 +69,9 @@ def table(
     numbers
         The columns that are aligned to the right.
     colors
-        For each row the colour of its swatch; None for a row without one.
+        The colours of the first rows' swatches.
+    summed
+        Whether the last row is the sum of the others.
 
     """
     right = set(numbers)
@@ -77,10 +84,8 @@ def table(
     for number, row in enumerate(rows):
         color = colors[number] if number < len(colors) else None
         swatch = "" if color is None else f'<span class="swatch" style="background:{color}"></span>'
-        is_sum = row[0].startswith("=")
-        cells = [row[0].removeprefix("="), *row[1:]]
-        lines.append('<tr class="sum">' if is_sum else "<tr>")
-        lines += [cell("td", i, text, swatch if i == 0 else "") for i, text in enumerate(cells)]
+        lines.append('<tr class="sum">' if summed and number == len(rows) - 1 else "<tr>")
+        lines += [cell("td", i, text, swatch if i == 0 else "") for i, text in enumerate(row)]
         lines.append("</tr>")
     return "".join([*lines, "</table></div>"])
 

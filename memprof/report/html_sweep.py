@@ -187,12 +187,12 @@ def _fits(growth: Growth, group: GrowthGroup) -> str:
     assert group.total is not None
     rows.append(_fit_row(None, group.total))
     header = ("category", f"per {unit_of(growth)}", "fixed", "max error", f"at {growth.over} {group.measured[-1].at}")
-    return table(header, rows, numbers=(1, 2, 3, 4), colors=colors)
+    return table(header, rows, numbers=(1, 2, 3, 4), colors=colors, summed=True)
 
 
 def _fit_row(category: Category | None, fit: Fit) -> tuple[str, ...]:
     return (
-        "=allocated" if category is None else category.value,
+        "allocated" if category is None else category.value,
         per_unit(fit.line.slope),
         format_bytes(round(fit.line.fixed)),
         format_bytes(fit.line.max_error),

@@ -104,7 +104,7 @@ def test_timeline_draws_every_category_to_the_byte():
 
 
 def test_last_row_of_a_table_can_be_a_sum():
-    text = table(("a", "b"), [("x<", "1"), ("=all", "2")], numbers=(1,), colors=("#000000", None))
+    text = table(("a", "b"), [("x<", "1"), ("all", "2")], numbers=(1,), colors=("#000000",), summed=True)
 
     assert '<tr class="sum"><td>all</td><td class="n">2</td>' in text
     assert 'style="background:#000000"></span>x&lt;</td>' in text
