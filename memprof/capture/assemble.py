@@ -4,50 +4,73 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from memprof.capture.cpu import add_base
 from memprof.capture.labelling import label
 from memprof.capture.matching import first_entry_after, match_entries
+from memprof.categories.category import Category
 
 if TYPE_CHECKING:
-    from memprof.capture.labelling import Label
+    from memprof.capture.facts import Label
     from memprof.capture.timeline import Timeline
 
-__all__ = ["add_labels", "peak_of"]
+__all__ = ["add_labels", "base_blocks", "peak_of"]
 
 TEXTS = ("category", "finer", "phase", "module", "op", "dtype", "shape", "parameter")
 """Columns that index `strings`; -1 where nothing is known."""
 
 
-def add_labels(snapshot: dict[str, Any], timeline: Timeline, device: int) -> tuple[int, int]:
+def add_labels(
+    snapshot: dict[str, Any], timeline: Timeline, device: int, *, unfinished: bool = False
+) -> tuple[int, int]:
     """Label the entries of `device` in place; return the number of labels, and of memory events without entry."""
     entries = snapshot["device_traces"][device]
-    labels, phases = label(timeline)
+    found = label(timeline, unfinished=unfinished)
+    if timeline.device == "cpu":
+        add_base(snapshot, found.base)
     rows = match_entries(entries, timeline.memory)
     entry_of = {event.at: row for event, row in zip(timeline.memory, rows, strict=True) if event.size > 0}
     strings: dict[str, int] = {"": 0}
-    columns: dict[str, list[Any]] = {name: [] for name in ("device", "entry", *TEXTS, "step", "saved")}
-    for item in labels:
+    labels, base = _Columns("entry", strings), _Columns("address", strings)
+    for item in found.labels:
         entry = entry_of[item.born]
-        if entry < 0:
-            continue
-        entries[entry]["category"] = item.category.value
-        columns["device"].append(device)
-        columns["entry"].append(entry)
-        columns["step"].append(item.step)
-        columns["saved"].append(item.saved)
-        for name, text in zip(TEXTS, _texts(item), strict=True):
-            columns[name].append(-1 if text is None else strings.setdefault(text, len(strings)))
+        if entry >= 0:
+            entries[entry]["category"] = item.category.value
+            labels.add(device, entry, item)
+    before = base_blocks(snapshot, device)
+    for item in found.base:
+        if before.pop(item.address, None) is not None and item.category is not Category.UNKNOWN:
+            base.add(device, item.address, item)
     described = snapshot["memprof"]
     described["strings"] = list(strings)
-    described["labels"] = columns
+    described["labels"] = labels.columns
+    described["base_labels"] = base.columns
     described["marks"] = [
         {
             "device": device,
             "entry": first_entry_after(phase.start, entries, timeline.memory, rows),
             "name": f"step {phase.step} {phase.name}" if phase.step >= 0 else phase.name,
         }
-        for phase in phases
+        for phase in found.phases
     ]
-    return len(columns["entry"]), sum(row < 0 for row in rows)
+    return len(labels.columns["entry"]), sum(row < 0 for row in rows)
+
+
+class _Columns:
+    """Labels as columns; texts index `strings`, -1 where nothing is known."""
+
+    def __init__(self, key: str, strings: dict[str, int]) -> None:
+        self._key = key
+        self._strings = strings
+        self.columns: dict[str, list[Any]] = {name: [] for name in ("device", key, *TEXTS, "step", "saved")}
+
+    def add(self, device: int, key: int, item: Label) -> None:
+        columns = self.columns
+        columns["device"].append(device)
+        columns[self._key].append(key)
+        columns["step"].append(item.step)
+        columns["saved"].append(item.saved)
+        for name, text in zip(TEXTS, _texts(item), strict=True):
+            columns[name].append(-1 if text is None else self._strings.setdefault(text, len(self._strings)))
 
 
 def _texts(item: Label) -> tuple[str | None, ...]:
@@ -63,15 +86,33 @@ def _texts(item: Label) -> tuple[str | None, ...]:
     )
 
 
-def peak_of(timeline: Timeline | None) -> int:
-    """Return the highest sum of live bytes that were allocated since the recording began."""
-    total = peak = 0
-    live: dict[int, int] = {}
-    for event in timeline.memory if timeline is not None else ():
-        if event.size > 0:
-            live[event.address] = event.size
-            total += event.size
+def base_blocks(snapshot: dict[str, Any], device: int) -> dict[int, int]:
+    """Return address and requested bytes of what was live before the first entry of `device`."""
+    found: dict[int, int] = {}
+    allocated: set[int] = set()
+    for entry in snapshot["device_traces"][device]:
+        if entry["action"] == "alloc":
+            allocated.add(entry["addr"])
+        elif entry["action"] == "free_requested" and entry["addr"] not in allocated:
+            found.setdefault(entry["addr"], entry["size"])
+    for segment in snapshot["segments"]:
+        if segment.get("device", 0) != device:
+            continue
+        for block in segment["blocks"]:
+            if block["state"] == "active_allocated" and block["address"] not in allocated:
+                found.setdefault(block["address"], block["requested_size"])
+    return found
+
+
+def peak_of(snapshot: dict[str, Any], device: int) -> int:
+    """Return the highest sum of the requested bytes that were live at once."""
+    live = base_blocks(snapshot, device)
+    total = peak = sum(live.values())
+    for entry in snapshot["device_traces"][device]:
+        if entry["action"] == "alloc":
+            live[entry["addr"]] = entry["size"]
+            total += entry["size"]
             peak = max(peak, total)
-        else:
-            total -= live.pop(event.address, 0)
+        elif entry["action"] == "free_requested":
+            total -= live.pop(entry["addr"], 0)
     return peak

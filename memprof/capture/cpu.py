@@ -7,13 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from memprof.capture.labelling import NODE, PLUMBING
+from memprof.capture.facts import FOREVER
+from memprof.capture.liveblocks import LiveBlocks
 from memprof.capture.marks import parse
+from memprof.capture.modules import PLUMBING
+from memprof.capture.phases import NODE
+from memprof.categories.category import Category
 
 if TYPE_CHECKING:
+    from memprof.capture.facts import Label
     from memprof.capture.timeline import MemoryEvent, Timeline
 
-__all__ = ["snapshot_of"]
+__all__ = ["add_base", "snapshot_of"]
 
 
 def snapshot_of(timeline: Timeline) -> dict[str, Any]:
@@ -38,15 +43,32 @@ def snapshot_of(timeline: Timeline) -> dict[str, Any]:
             live.pop(event.address, None)
             entries.append({"action": "free_requested", **common, "frames": []})
             entries.append({"action": "free_completed", **common, "frames": []})
-    segments = [_segment(*live[address]) for address in sorted(live)]
+    segments = [_segment(address, event.size, frames) for address, (event, frames) in sorted(live.items())]
     return {"segments": segments, "device_traces": [entries]}
 
 
-def _segment(event: MemoryEvent, frames: list[dict[str, Any]]) -> dict[str, Any]:
-    size = event.size
+def add_base(snapshot: dict[str, Any], base: list[Label]) -> None:
+    """Add what is live from before the recording: no event tells of it, but it was seen to have a category.
+
+    Its size is that of the largest tensor that was seen in it. What shares memory with a block of the recording is left
+    out: it was freed on the way, or it is a part of something else.
+    """
+    recorded = LiveBlocks()
+    for entry in snapshot["device_traces"][0]:
+        recorded.take(entry["addr"], entry["size"])
+    segments = snapshot["segments"]
+    for item in base:
+        known = item.freed == FOREVER and item.size and item.category is not Category.UNKNOWN
+        if known and not recorded.overlaps(item.address, item.size):
+            recorded.take(item.address, item.size)
+            segments.append(_segment(item.address, item.size, []))
+    segments.sort(key=lambda segment: segment["address"])
+
+
+def _segment(address: int, size: int, frames: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "device": 0,
-        "address": event.address,
+        "address": address,
         "total_size": size,
         "allocated_size": size,
         "active_size": size,
@@ -58,7 +80,7 @@ def _segment(event: MemoryEvent, frames: list[dict[str, Any]]) -> dict[str, Any]
         "frames": [],
         "blocks": [
             {
-                "address": event.address,
+                "address": address,
                 "size": size,
                 "requested_size": size,
                 "state": "active_allocated",

@@ -19,17 +19,26 @@ class LiveBlocks:
 
     def take(self, address: int, size: int) -> list[tuple[int, int]]:
         """Add a block; return (address, size) of those that it overlaps, which are no longer live."""
+        at, end = self._overlapped(address, size)
+        gone = [(lost, self._sizes.pop(lost)) for lost in self._addresses[at:end]]
+        del self._addresses[at:end]
+        self._sizes[address] = size
+        insort(self._addresses, address)
+        return gone
+
+    def overlaps(self, address: int, size: int) -> bool:
+        """Tell whether a live block has any of `size` bytes at `address`."""
+        at, end = self._overlapped(address, size)
+        return at < end
+
+    def _overlapped(self, address: int, size: int) -> tuple[int, int]:
         at = bisect_left(self._addresses, address)
         if at and self._addresses[at - 1] + self._sizes[self._addresses[at - 1]] > address:
             at -= 1
         end = at
         while end < len(self._addresses) and self._addresses[end] < address + size:
             end += 1
-        gone = [(lost, self._sizes.pop(lost)) for lost in self._addresses[at:end]]
-        del self._addresses[at:end]
-        self._sizes[address] = size
-        insort(self._addresses, address)
-        return gone
+        return at, end
 
     def give_back(self, address: int) -> None:
         """Remove the block at `address`, if there is one."""

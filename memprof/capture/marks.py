@@ -7,12 +7,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["MARK", "Mark", "memory_mark", "module_mark", "parse", "phase_mark", "saved_mark", "seen_mark", "sight_mark"]
+__all__ = [
+    "MARK",
+    "NO_GRAD",
+    "TRAINING",
+    "Mark",
+    "memory_mark",
+    "module_mark",
+    "parse",
+    "phase_mark",
+    "saved_mark",
+    "seen_mark",
+    "sight_mark",
+    "step_mark",
+]
 
 MARK = "memprof."
 """What every mark's name begins with."""
 SEPARATOR = "\x1f"
 """ASCII unit separator: no module, parameter or phase has it in its name."""
+
+TRAINING = "training"
+"""Mode of a module that is called in training mode, with autograd on."""
+NO_GRAD = "no_grad"
+"""Mode of a module that is called with autograd off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,12 +38,13 @@ class Mark:
     """One mark, read back."""
 
     kind: str
-    """phase, module, seen, saved, sight or memory."""
+    """phase, step, module, seen, saved, sight or memory."""
     name: str = ""
     """Phase, module path, or the parameter's name of a sight."""
     step: int = -1
     category: str = ""
     finer: str = ""
+    """Of a sight; of a module its mode: `TRAINING`, `NO_GRAD` or neither."""
     address: int = 0
     size: int = 0
     """Bytes that a memory mark allocates; negative where it frees."""
@@ -36,9 +55,14 @@ def phase_mark(name: str, step: int) -> str:
     return f"{MARK}phase{SEPARATOR}{name}{SEPARATOR}{step}"
 
 
-def module_mark(name: str) -> str:
+def step_mark(step: int) -> str:
+    """Name the range at which step `step` begins, where no phases are marked."""
+    return f"{MARK}step{SEPARATOR}{step}"
+
+
+def module_mark(name: str, mode: str = "") -> str:
     """Name the range of one module's forward; the root module's name is empty."""
-    return f"{MARK}module{SEPARATOR}{name}"
+    return f"{MARK}module{SEPARATOR}{name}{SEPARATOR}{mode}"
 
 
 def seen_mark() -> str:
@@ -71,8 +95,10 @@ def parse(text: str) -> Mark | None:
     kind, *fields = text.removeprefix(MARK).split(SEPARATOR)
     if kind == "phase":
         return Mark(kind=kind, name=fields[0], step=int(fields[1]))
+    if kind == "step":
+        return Mark(kind=kind, step=int(fields[0]))
     if kind == "module":
-        return Mark(kind=kind, name=fields[0])
+        return Mark(kind=kind, name=fields[0], finer=fields[1])
     if kind == "memory":
         return Mark(kind=kind, address=int(fields[0]), size=int(fields[1]))
     if kind in ("saved", "seen"):

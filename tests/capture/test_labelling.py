@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from memprof.capture.labelling import NODE, label
+from memprof.capture.labelling import label
 from memprof.capture.marks import module_mark, phase_mark, saved_mark, seen_mark, sight_mark
+from memprof.capture.phases import NODE
 from memprof.capture.timeline import MemoryEvent, Op, TensorSight, Timeline
 from memprof.categories.category import Category
 
@@ -62,7 +63,7 @@ class Script:
 
     def labels(self, device="cuda"):
         assert not self.open
-        return label(Timeline(ops=[Op(**op) for op in self.ops], memory=self.memory, device=device))[0]
+        return label(Timeline(ops=[Op(**op) for op in self.ops], memory=self.memory, device=device)).labels
 
 
 @pytest.fixture
@@ -85,9 +86,11 @@ def weight(script, address=1, name="fc.weight", finer="base"):
 
 
 def test_without_a_phase_nothing_is_known(script):
-    # given an allocation outside all phases
+    # given an allocation outside all phases that the run marks
     script.begin("aten::empty")
     script.alloc(1, 16)
+    script.end()
+    script.begin(phase_mark("init", -1))
     script.end()
 
     # then

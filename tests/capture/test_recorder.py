@@ -207,7 +207,7 @@ def test_progress_is_told(tmp_path):
     capture(PerceptronRun(), output=tmp_path / "run.pickle", device="cpu", progress=lambda *values: told.append(values))
     assert told[0] == ("building the model", 0, 1)
     assert ("training", 1, 1) in told
-    assert told[-1] == ("writing", 1, 1)
+    assert told[-1] == ("labelling and writing", 1, 1)
 
 
 @pytest.mark.parametrize(

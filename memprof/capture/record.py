@@ -1,0 +1,222 @@
+"""`memprof.record`: records any training loop."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from memprof.capture.automatic import Follower
+from memprof.capture.devices import MAX_ENTRIES
+from memprof.capture.ranks import own_file
+from memprof.capture.session import Session, check_output, choose_device, ran_out
+from memprof.errors import CaptureError, MemprofError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    import torch
+
+    from memprof.capture.devices import RecordedDevice
+    from memprof.capture.session import CaptureResult
+
+__all__ = ["Recording", "record"]
+
+
+def record(
+    output: str | Path,
+    *,
+    model: torch.nn.Module | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    device: str | RecordedDevice = "auto",
+    steps: int | None = None,
+    labels: bool = True,
+    stacks: str = "python",
+    max_entries: int = MAX_ENTRIES,
+    absolute_paths: bool = False,
+    made_by: dict[str, Any] | None = None,
+) -> Recording:
+    """Record everything that happens in the block, and write it to `output` when it ends.
+
+    >>> with memprof.record("run.pickle") as recording:  # doctest: +SKIP
+    ...     for batch in batches:
+    ...         train(batch)
+    ...         recording.step()
+
+    Parameters
+    ----------
+    output
+        The file; it appears when it is complete, and never half. Where several processes train together, each writes
+        its own, with its rank in the name.
+    model, optimizer
+        Looked at from the beginning; without them they are found when they first run.
+    device
+        ``cuda``, ``cpu`` or ``auto`` (CUDA where there is one).
+    steps
+        Recording ends and the file is written after so many steps; what follows runs as if it were not recorded.
+    labels
+        False makes a plain recording, as ``_record_memory_history`` alone would.
+    stacks
+        ``python``, or ``all`` for C++ frames too (CUDA only).
+    max_entries
+        Size of the history's ring buffer.
+    absolute_paths
+        Keep file names as they are instead of relative to site-packages or the working directory.
+    made_by
+        What else the file is to say of the run: plain values.
+
+    Raises
+    ------
+    CaptureError
+        If something is already being recorded, an option is wrong, or the file cannot be written.
+    """
+    return Recording(
+        Session(choose_device(device), labels=labels, stacks=stacks, max_entries=max_entries),
+        check_output(output),
+        model=model,
+        optimizer=optimizer,
+        steps=steps,
+        absolute_paths=absolute_paths,
+        made_by=made_by or {},
+    )
+
+
+class Recording:
+    """What `record` returns: enter it to begin, leave it to end and write."""
+
+    def __init__(
+        self,
+        session: Session,
+        path: Path,
+        *,
+        model: torch.nn.Module | None,
+        optimizer: torch.optim.Optimizer | None,
+        steps: int | None,
+        absolute_paths: bool,
+        made_by: dict[str, Any],
+    ) -> None:
+        if steps is not None and steps < 1:
+            raise CaptureError(f"--steps {steps}: must be at least 1")
+        self.result: CaptureResult | None = None
+        """What was written, once it is."""
+        self._session = session
+        self._path = path
+        self._model = model
+        self._optimizer = optimizer
+        self._steps = steps
+        self._absolute_paths = absolute_paths
+        self._made_by = made_by
+        self._follower = Follower(self._step_ended)
+        self._hooks = ExitStack()
+        self._running = False
+
+    def __enter__(self) -> Recording:  # noqa: PYI034 - typing.Self is newer than Python 3.10
+        """Begin recording."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End recording, write the file if the run ended by itself, by Ctrl-C or because memory ran out."""
+        self.finish(error)
+
+    def start(self) -> None:
+        """Begin recording; for where a block is not to be had, such as callbacks."""
+        if _active:
+            raise CaptureError("a recording runs already in this process; end it before you begin another")
+        self._session.start()
+        _active.append(self)
+        self._running = True
+        try:
+            if self._session.labels:
+                self._hooks.enter_context(self._follower.hooks())
+                if self._model is not None:
+                    self._follower.adopt(self._model)
+                if self._optimizer is not None:
+                    self._follower.follow(self._optimizer)
+        except BaseException:
+            self.abandon()
+            raise
+        self._model = self._optimizer = None
+
+    def step(self) -> None:
+        """End a step. Without any call, steps are counted by their forwards and backwards."""
+        if self._running:
+            self._follower.end_step()
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """End recording and write the file; `error` is what ended the run.
+
+        After an error that is neither memory running out, nor Ctrl-C, nor an exit, nothing is written.
+        """
+        if not self._running:
+            return
+        if ran_out(error):
+            self._end("oom", str(error).splitlines()[0])
+        elif error is None or isinstance(error, SystemExit):
+            self._end("ok", None)
+        elif isinstance(error, KeyboardInterrupt):
+            self._end("interrupted", None)
+        else:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """End recording and drop it."""
+        self._switch_off()
+        self._session.abandon()
+
+    def _step_ended(self, step: int) -> None:
+        self._session.read_figures(step, self._follower.managed_bytes())
+        if self._steps is not None and step + 1 >= self._steps:
+            self._end("ok", None)
+
+    def _end(self, status: str, reason: str | None) -> None:
+        try:
+            if self._session.labels:
+                self._follower.look()
+            self._session.read_figures(max(self._follower.step, -1), self._follower.managed_bytes())
+            self._switch_off()
+            self._session.stop()
+        except BaseException:
+            self.abandon()
+            raise
+        try:
+            self.result = self._session.write(
+                own_file(self._path),
+                status=status,
+                reason=reason,
+                absolute_paths=self._absolute_paths,
+                made_by=self._made_by,
+            )
+        except MemprofError as error:
+            if status == "ok":
+                raise
+            # The run's own error is on its way, and is the one to be seen.
+            sys.stderr.write(f"memprof: {error}\n")
+            return
+        if status == "oom":
+            _tell_what_held(self.result)
+
+    def _switch_off(self) -> None:
+        self._running = False
+        if self in _active:
+            _active.remove(self)
+        self._hooks.close()
+
+
+_active: list[Recording] = []
+"""The recording that runs, if there is one."""
+
+
+def _tell_what_held(result: CaptureResult) -> None:
+    """Print what the memory was for when it ran out, on stderr."""
+    from memprof.analysis.breakdown import break_down
+    from memprof.report.console import breakdown_report, make_console
+    from memprof.trace import load
+
+    console = make_console(stderr=True)
+    console.print(f"memprof: out of memory: {result.reason}", highlight=False, markup=False)
+    console.print(breakdown_report(break_down(load(str(result.path)), at="end", top=5)))
+    console.print(f"memprof: wrote {result.path}", highlight=False, markup=False)

@@ -1,0 +1,212 @@
+"""One recording: history, profiler and figures from start to end, labels after it, one file out of it."""
+
+from __future__ import annotations
+
+import gc
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memprof import __version__
+from memprof.capture.assemble import add_labels, peak_of
+from memprof.capture.devices import CpuDevice, CudaDevice
+from memprof.capture.environment import describe_environment
+from memprof.capture.paths import command_line, shorten_paths
+from memprof.capture.profiler import profiled, read_timeline
+from memprof.errors import CaptureError
+from memprof.trace.writer import write_snapshot
+
+if TYPE_CHECKING:
+    from memprof.capture.devices import RecordedDevice
+    from memprof.capture.timeline import Timeline
+
+__all__ = ["CaptureResult", "Session", "check_output", "choose_device", "ran_out"]
+
+VERSION = 1
+"""Of the ``memprof`` dict in the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureResult:
+    """What a capture made."""
+
+    path: Path
+    source: str
+    """recorded (CUDA), simulated or profiled (CPU)."""
+    device: str
+    status: str
+    """ok; oom where the run ended because memory did, or interrupted: the file is complete up to then."""
+    reason: str | None
+    """torch's message where the run ended in an OOM."""
+    entries: int
+    """Trace entries in the file."""
+    labelled: int
+    """Allocations that have a label."""
+    unmatched: int
+    """Memory events of the profiler that the history does not have: 0, or its oldest entries were lost."""
+    peak_allocated_bytes: int
+    """torch's own ``max_memory_allocated``; on the CPU the highest sum of live bytes that the recording knows of."""
+    max_reserved_bytes: int | None
+    device_used_bytes: int | None
+    seconds: float
+    """Of the run itself, without writing the file."""
+
+
+class Session:
+    """Records what happens between `start` and `stop`, and writes it.
+
+    Parameters
+    ----------
+    device
+        Where allocations are recorded.
+    labels
+        False makes a plain recording, as ``_record_memory_history`` alone would.
+    stacks
+        ``python``, or ``all`` for C++ frames too. Only CUDA has stacks; the CPU's frames are ops and modules.
+    max_entries
+        Size of the history's ring buffer.
+    """
+
+    def __init__(self, device: RecordedDevice, *, labels: bool, stacks: str, max_entries: int) -> None:
+        if stacks not in ("python", "all"):
+            raise CaptureError(f"--stacks {stacks}: unknown; it can be python or all")
+        if max_entries < 1:
+            raise CaptureError(f"--max-entries {max_entries}: must be at least 1")
+        self.device = device
+        self.labels = labels
+        self._stacks = stacks
+        self._max_entries = max_entries
+        self._around = ExitStack()
+        self._profiler: Any = None
+        self._timeline: Timeline | None = None
+        self._snapshot: dict[str, Any] | None = None
+        self._figures: list[tuple[int, dict[str, int | None]]] = []
+        self._begun = 0.0
+        self._seconds = 0.0
+
+    def start(self) -> None:
+        """Begin recording."""
+        gc.collect()  # a collection in the middle of the run would free what the same run elsewhere does not
+        self._begun = time.perf_counter()
+        self.device.start(stacks=self._stacks, max_entries=self._max_entries)
+        try:
+            self.read_figures(-1)
+            if self.labels or self.device.source == "profiled":
+                self._profiler = self._around.enter_context(profiled(tensors=self.labels))
+        except BaseException:
+            self.abandon()
+            raise
+
+    def read_figures(self, step: int, managed: int | None = None) -> None:
+        """Read the allocator's figures after `step`; `managed` is what the run has of managed memory."""
+        self._figures.append((step, {**self.device.figures(), "managed_bytes": managed}))
+
+    def stop(self) -> None:
+        """End recording and take the snapshot; what is to be in it as live must still be alive."""
+        try:
+            self._around.close()
+            self._seconds = time.perf_counter() - self._begun
+            if self._profiler is not None:
+                self._timeline = read_timeline(self._profiler, self.device.device)
+            self._snapshot = self.device.stop(self._timeline)
+        except BaseException:
+            self.device.abandon()
+            raise
+        finally:
+            self._profiler = None
+
+    def abandon(self) -> None:
+        """End recording and drop what was recorded."""
+        try:
+            self._around.close()
+        finally:
+            self.device.abandon()
+            self._profiler = None
+
+    def write(
+        self, path: Path, *, status: str, reason: str | None, absolute_paths: bool, made_by: dict[str, Any]
+    ) -> CaptureResult:
+        """Label what was recorded and write it; `made_by` says what ran."""
+        assert self._snapshot is not None
+        snapshot, timeline = self._snapshot, self._timeline
+        number = self.device.device.index or 0
+        snapshot["memprof"] = {
+            "version": VERSION,
+            "source": self.device.source,
+            "made_by": {
+                "memprof": __version__,
+                "command": command_line(),
+                **made_by,
+                "labels": self.labels,
+                "stacks": self._stacks if self.device.source != "profiled" else "ops",
+                "status": status,
+                "implied_frees": timeline.implied if timeline is not None else 0,
+            },
+            "environment": describe_environment(self.device.describe()),
+            "stats": [{"device": number, "step": step, **figures} for step, figures in self._figures],
+        }
+        labelled = unmatched = 0
+        if self.labels and timeline is not None:
+            labelled, unmatched = add_labels(snapshot, timeline, number, unfinished=status != "ok")
+        if status == "oom":
+            entries = len(snapshot["device_traces"][number])
+            marks = snapshot["memprof"].setdefault("marks", [])
+            marks.append({"device": number, "entry": entries, "name": "out of memory"})
+        if not absolute_paths:
+            shorten_paths(snapshot)
+        write_snapshot(snapshot, path)
+        last = self._figures[-1][1]
+        peak = last["max_allocated_bytes"]
+        return CaptureResult(
+            path=path,
+            source=self.device.source,
+            device=str(self.device.device),
+            status=status,
+            reason=reason,
+            entries=len(snapshot["device_traces"][number]),
+            labelled=labelled,
+            unmatched=unmatched,
+            peak_allocated_bytes=peak if peak is not None else peak_of(snapshot, number),
+            max_reserved_bytes=last["max_reserved_bytes"],
+            device_used_bytes=last["device_used_bytes"],
+            seconds=self._seconds,
+        )
+
+
+def check_output(output: str | Path) -> Path:
+    """Return `output` as a path that a file can be written to.
+
+    Raises
+    ------
+    CaptureError
+        If it is a directory, or in none.
+    """
+    path = Path(output)
+    if path.is_dir() or not path.parent.is_dir():
+        raise CaptureError(f"-o {output}: give the name of a file in a directory that exists")
+    return path
+
+
+def choose_device(device: str | RecordedDevice) -> RecordedDevice:
+    """Return the device called cuda, cpu or auto (CUDA where there is one); any other kind of device as it is."""
+    if not isinstance(device, str):
+        return device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda":
+        return CudaDevice()
+    if device == "cpu":
+        return CpuDevice()
+    raise CaptureError(f"--device {device}: unknown; it can be auto, cuda or cpu")
+
+
+def ran_out(error: BaseException | None) -> bool:
+    """Tell whether an error says that memory ran out."""
+    # The CPU's allocator has no exception of its own (c10/core/impl/alloc_cpu.cpp).
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate memory" in str(error)
+    )
