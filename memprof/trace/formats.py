@@ -14,7 +14,7 @@ from memprof.trace.unpickle import load_plain
 if TYPE_CHECKING:
     from memprof.trace.limits import Budget
 
-__all__ = ["load_file"]
+__all__ = ["load_file", "looks_like", "open_plain"]
 
 _BUFFER = 1 << 18
 _GZIP = b"\x1f\x8b"
@@ -111,7 +111,7 @@ class _Inflated(io.RawIOBase):
                 raise InputError("has damaged compressed data: copy it again") from None
             if self._given + len(plain) > INFLATION * self._taken + _INFLATION_SLACK:
                 raise InputError(
-                    f"grows more than {INFLATION} times when decompressed, as no snapshot does: refused as a gzip bomb"
+                    f"grows more than {INFLATION} times when decompressed, as no recording does: refused as a gzip bomb"
                 )
         view[: len(plain)] = plain
         self._given += len(plain)
@@ -138,14 +138,29 @@ def load_file(file: io.RawIOBase, budget: Budget) -> Any:
     return _load_stream(io.BufferedReader(_Source(file, budget), _BUFFER))
 
 
+def open_plain(file: io.RawIOBase, budget: Budget) -> io.BufferedReader:
+    """Return the bytes of `file`, an unbuffered file at its start, decompressed where it is gzip.
+
+    The reader raises `InputError` where the compressed data is damaged, truncated or a bomb.
+    """
+    head = file.read(len(_GZIP)) or b""
+    file.seek(0)
+    plain: io.RawIOBase = _Inflated(file, budget) if head == _GZIP else _Source(file, budget)
+    return io.BufferedReader(plain, _BUFFER)
+
+
+def looks_like(head: bytes) -> str | None:
+    """Name what a file is, by its first bytes, if it is a well-known format that memprof does not read."""
+    return next((name for start, name in _LOOKS if head.startswith(start)), None)
+
+
 def _load_stream(file: io.BufferedReader) -> Any:
     head = file.peek(64)[:64]
     if not head:
         raise InputError("is empty once decompressed: record the snapshot again")
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    for start, name in _LOOKS:
-        if head.startswith(start):
-            raise InputError(f"looks like {name}; {_ADVICE}")
+    if name := looks_like(head):
+        raise InputError(f"looks like {name}; {_ADVICE}")
     if head[:1] in _PICKLE_STARTS:
         return load_plain(file)
     # Protocols 0 and 1 have no mark of their own: a dict or list starts with one of these.
