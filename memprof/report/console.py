@@ -179,6 +179,7 @@ def _category_table(state: State) -> Table:
 def _agreement(device: DeviceBreakdown) -> Iterable[Text]:
     """Say whether our figures are the allocator's own."""
     reported = device.reported
+    simulated = device.account.trace.source is Source.SIMULATED
     ours = (
         ("allocated", reported.max_allocated, device.peak.allocated),
         ("reserved", reported.max_reserved, device.max_reserved),
@@ -187,7 +188,8 @@ def _agreement(device: DeviceBreakdown) -> Iterable[Text]:
         if theirs is None or our is None:
             continue
         if theirs == our:
-            yield Text(f"peak {name} {our:,} B: equal to torch.cuda.max_memory_{name}()", style="dim")
+            whose = "the simulated allocator's own figure" if simulated else f"torch.cuda.max_memory_{name}()"
+            yield Text(f"peak {name} {our:,} B: equal to {whose}", style="dim")
         else:
             yield Text(
                 f"peak {name}: replay says {our:,} B, the allocator said {theirs:,} B ({our - theirs:+,} B)",
