@@ -32,9 +32,15 @@ class Budget:
 
     On Linux both memory and CPU time are limited. Elsewhere the kernel has no reliable limit of address space, so that
     only the CPU time is (macOS), or nothing is (Windows): there the parent's watch is all there is.
+
+    Parameters
+    ----------
+    work
+        How many times the CPU time of reading a file its use takes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, work: int = 1) -> None:
+        self._work = work
         self._granted = 0
         self._base = 0
         self._seconds = 0.0
@@ -57,7 +63,7 @@ class Budget:
         if self._base:
             _limit(resource.RLIMIT_AS, self._base + MEMORY + MEMORY_PER_BYTE * self._granted)
         # The timer's default action ends the process, also inside of C code that never returns to Python.
-        seconds = CPU_SECONDS + CPU_SECONDS_PER_BYTE * self._granted
+        seconds = self._work * (CPU_SECONDS + CPU_SECONDS_PER_BYTE * self._granted)
         left = signal.getitimer(signal.ITIMER_PROF)[0]
         signal.setitimer(signal.ITIMER_PROF, max(left, 0.0) + seconds - self._seconds)
         self._seconds = seconds

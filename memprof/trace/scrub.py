@@ -7,16 +7,21 @@ are emptied: nobody can say what is in them.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from memprof.trace.private_text import PrivateText, user_names_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 __all__ = ["Scrubbed", "scrub_snapshot"]
 
-CONTAINERS = (dict, list, tuple)
+CONTAINERS = frozenset({dict, list, tuple})
+NoneType = type(None)  # types.NoneType is new in Python 3.10, and mypy knows this one
+NUMBERS = frozenset({int, float, bool, NoneType})
+MANY = 1000
+"""So many items are worth a way of their own."""
 CLEANED = frozenset(
     {"action", "state", "segment_type", "stage", "category", "compile_context"}
     | {"fx_node_op", "fx_node_name", "fx_node_target"}
@@ -37,9 +42,9 @@ class Scrubbed:
         self.files = 0
         """Distinct file names that became shorter."""
         self.texts = 0
-        """Texts that changed."""
+        """Distinct texts that changed, of each place in a file."""
         self.emptied = 0
-        """Texts that were emptied."""
+        """Distinct texts that were emptied, of each place in a file."""
 
 
 def scrub_snapshot(snapshot: Any, names: Mapping[str, str] | None = None) -> Scrubbed:
@@ -76,38 +81,47 @@ class _Scrubber:
                 for trace in value:
                     self._holders(trace)
             elif key == "external_annotations":
-                for annotation in value:
-                    self._holder(annotation, name=self._private.text)
+                self._holders(value, name=self._private.text)
             elif key == "memprof":
                 self._memprof(value)
             else:
                 change = self._private.text if key == "allocator_settings" else None
                 snapshot[key] = self._any(value, change, key)
 
-    def _holders(self, holders: Any) -> None:
-        for holder in holders:
-            self._holder(holder)
+    def _holders(self, holders: Any, *, name: Callable[[str], str] | None = None) -> None:
+        """Scrub entries, segments, blocks, a block's history or annotations, a column at a time.
 
-    def _holder(self, holder: dict[str, Any], *, name: Callable[[str], str] | None = None) -> None:
-        """Scrub an entry, segment, block, block's history or annotation."""
-        for key, value in holder.items():
-            kind = type(value)
-            if kind is int:
+        A million entries have few distinct texts and stacks: those are looked at, the rest goes by in C.
+        """
+        for key in set(chain.from_iterable(holders)):
+            column = [holder.get(key) for holder in holders]
+            kinds = set(map(type, column))
+            if kinds <= NUMBERS:
                 continue
-            if key == "frames" and _of_dicts(value):
-                self._frames(value)
-            elif key in ("blocks", "history") and _of_dicts(value):
-                self._holders(value)
-            elif kind is str:
+            if key == "frames" and kinds <= {list, tuple, NoneType}:
+                self._stacks(list(filter(None, column)))
+            elif key in ("blocks", "history") and kinds <= {list, tuple, NoneType} and _of_dicts(column):
+                self._holders(list(chain.from_iterable(filter(None, column))))
+            elif kinds <= NUMBERS | {str}:
                 change = self._private.text if key in CLEANED else name if key == "name" else None
-                holder[key] = self._text(value, change)
-            elif kind in CONTAINERS:
-                holder[key] = self._any(value, self._private.text if key == "forward_frames" else None, key)
+                new = {text: self._text(text, change) for text in set(column) if type(text) is str}
+                if any(text != changed for text, changed in new.items()):
+                    for holder, text in zip(holders, column, strict=True):
+                        if type(text) is str:
+                            holder[key] = new[text]
+            else:
+                for holder, value in zip(holders, column, strict=True):
+                    holder[key] = self._any(value, self._private.text if key == "forward_frames" else None, key)
 
-    def _frames(self, frames: Any) -> None:
-        if id(frames) in self._seen:  # torch shares a stack between its entries
-            return
-        self._seen.add(id(frames))
+    def _stacks(self, stacks: list[Any]) -> None:
+        frames = dict(zip(map(id, chain.from_iterable(stacks)), chain.from_iterable(stacks), strict=True))
+        if set(map(type, frames.values())) <= {dict}:
+            self._frames(frames.values())
+        else:
+            for stack in stacks:
+                self._any(stack, None)
+
+    def _frames(self, frames: Iterable[dict[str, Any]]) -> None:
         for frame in frames:
             if id(frame) in self._seen:
                 continue
@@ -178,21 +192,45 @@ class _Scrubber:
         return changed
 
 
-def _of_dicts(value: Any) -> bool:
-    return type(value) in (list, tuple) and set(map(type, value)) <= {dict}
+def _of_dicts(lists: Iterable[Any]) -> bool:
+    return set(map(type, chain.from_iterable(filter(None, lists)))) <= {dict}
 
 
-def _texts_with_paths(root: Any) -> Iterator[str]:
-    """Yield every text below `root` that may have a path in it; each container is looked at once."""
+def _texts_with_paths(root: Any) -> set[str]:
+    """Return every text below `root` that may have a path in it; each container is looked at once."""
+    found: set[Any] = set()
     seen = {id(root)}
     waiting = [root]
     while waiting:
-        container = waiting.pop()
-        for value in container.values() if type(container) is dict else container:
-            kind = type(value)
-            if kind is str:
-                if "/" in value or "\\" in value:
-                    yield value
-            elif kind in CONTAINERS and id(value) not in seen:
-                seen.add(id(value))
-                waiting.append(value)
+        inner: dict[int, Any] = {}
+        for column in _columns(waiting.pop()):
+            kinds = set(map(type, column))
+            if kinds <= NUMBERS:
+                continue
+            if kinds <= NUMBERS | {str}:
+                found.update(column)
+            elif kinds <= CONTAINERS:
+                inner.update(zip(map(id, column), column, strict=True))
+            else:
+                found.update(value for value in column if type(value) is str)
+                inner.update((id(value), value) for value in column if type(value) in CONTAINERS)
+        new = [value for identity, value in inner.items() if identity not in seen]
+        seen.update(inner)
+        if len(new) >= MANY and set(map(type, new)) <= {list, tuple}:
+            new = [list(chain.from_iterable(new))]  # the stacks of as many entries
+        waiting.extend(new)
+    return {text for text in found if type(text) is str and ("/" in text or "\\" in text)}
+
+
+def _columns(container: Any) -> list[Any]:
+    """Return the values of a container: those of a long list of dicts by key, so that most columns are numbers."""
+    if type(container) is dict:
+        return [container.values()]
+    if len(container) >= MANY:
+        unique = list(dict(zip(map(id, container), container, strict=True)).values())
+        if set(map(type, unique)) == {dict}:
+            keys = set(chain.from_iterable(unique))
+            if len(keys) < MANY:
+                return [[item.get(key) for item in unique] for key in keys]
+        return [unique]
+    return [container]
