@@ -51,7 +51,7 @@ def _file(path: Path) -> tuple[Explained, ...]:
 
 def _directory(folder: Path) -> tuple[tuple[Explained, ...], list[str]]:
     """Explain every snapshot in `folder`, configurations together; also say which could not be read."""
-    from memprof.analysis.findings import merge_sweep
+    from memprof.analysis.findings import explain_trace, merge_sweep
     from memprof.analysis.sweep_folder import ENDINGS
 
     files = sorted(path for path in folder.iterdir() if path.name.endswith(ENDINGS) and not path.name.startswith("."))
@@ -61,7 +61,7 @@ def _directory(folder: Path) -> tuple[tuple[Explained, ...], list[str]]:
     unread = []
     for file in files:
         try:
-            found += _file(file)
+            found += explain_trace(load(file), worth=0.0)
         except MemprofError as error:  # noqa: PERF203 - one unreadable file is not the end of the others
             unread.append(str(error))
     if not found:

@@ -92,7 +92,8 @@ def test_most_important_finding_has_the_most_bytes():
 
 
 def test_sweep_puts_a_configuration_together_and_takes_bytes_per_sample_from_its_ends(found):
-    files = [each for mbs in (1, 16) for quant in ("none", "bnb.nf4") for each in explain_trace(load(h200(quant, mbs)))]
+    points = [(quant, mbs) for mbs in (1, 16) for quant in ("none", "bnb.nf4")]
+    files = [each for point in points for each in explain_trace(load(h200(*point)), worth=0.0)]
 
     merged = {each.config["quant"]: each for each in merge_sweep(files)}
 
@@ -103,6 +104,18 @@ def test_sweep_puts_a_configuration_together_and_takes_bytes_per_sample_from_its
     assert by_id["quantized-output-float32"].size == high
     assert by_id["quantized-output-float32"].per_sample == (high - low) / 15
     assert by_id["weights-float32"].per_sample is None
+
+
+def test_what_is_worth_a_line_at_one_micro_batch_is_told_at_the_largest():
+    paths = [TRACES / f"sweep-pythia-70m/pythia-70m_16-mixed_bnb.nf4_seq1037_mbs{mbs}.pickle" for mbs in (2, 32)]
+    alone = [{finding.id for finding in each.findings} for path in paths for each in explain_trace(load(path))]
+
+    (merged,) = merge_sweep([each for path in paths for each in explain_trace(load(path), worth=0.0)])
+
+    assert ["dropout-masks" in ids for ids in alone] == [True, False]
+    (masks,) = (finding for finding in merged.findings if finding.id == "dropout-masks")
+    exact = 5 * 32 * LENGTH * HIDDEN  # a bool for each element, in each layer that backward has not reached
+    assert exact <= masks.size <= exact + 5 * MIB
 
 
 def test_json_is_a_list_of_findings_of_the_documented_shape(capsys):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from memprof.analysis.findings.finding import Finding
     from memprof.analysis.findings.view import View
 
-__all__ = ["FINDINGS", "find_all", "top_finding"]
+__all__ = ["FINDINGS", "WORTH", "find_all", "top_finding"]
 
 FINDINGS: tuple[Callable[[View], Finding | None], ...] = (
     quantized_outputs,
@@ -50,12 +50,12 @@ WORTH = 0.005
 """Share of the peak below which a finding is not worth a line."""
 
 
-def find_all(account: DeviceAccount) -> tuple[Finding, ...]:
-    """Return what is found on one device and takes at least half a percent of the peak, most bytes first."""
+def find_all(account: DeviceAccount, *, worth: float = WORTH) -> tuple[Finding, ...]:
+    """Return what is found on one device and takes at least a share `worth` of the peak, most bytes first."""
     view = view_of(account)
     found = [finding for find in FINDINGS if (finding := find(view)) is not None]
-    worth = [finding for finding in found if finding.size >= WORTH * view.peak]
-    return tuple(sorted(worth, key=lambda finding: -finding.size))
+    found = [finding for finding in found if finding.size >= worth * view.peak]
+    return tuple(sorted(found, key=lambda finding: -finding.size))
 
 
 def top_finding(account: DeviceAccount) -> Finding | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from memprof.analysis.account import open_account
-from memprof.analysis.findings.registry import find_all
+from memprof.analysis.findings.registry import WORTH, find_all
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,8 +33,8 @@ class Explained:
     findings: tuple[Finding, ...]
 
 
-def explain_trace(trace: Trace) -> tuple[Explained, ...]:
-    """Return what is found on every device of a file."""
+def explain_trace(trace: Trace, *, worth: float = WORTH) -> tuple[Explained, ...]:
+    """Return what is found on every device of a file and takes at least a share `worth` of its peak."""
     config = (trace.made_by or {}).get("config")
     config = config if isinstance(config, dict) else None
     mbs = (config or {}).get("mbs")
@@ -48,7 +48,7 @@ def explain_trace(trace: Trace) -> tuple[Explained, ...]:
                 config=config,
                 peak=int(account.replay.allocated.max()),
                 batches=(mbs,) if type(mbs) is int else (),
-                findings=find_all(account),
+                findings=find_all(account, worth=worth),
             )
         )
     return tuple(found)
@@ -57,8 +57,9 @@ def explain_trace(trace: Trace) -> tuple[Explained, ...]:
 def merge_sweep(files: Sequence[Explained]) -> tuple[Explained, ...]:
     """Put the files of each configuration together, however many micro-batch sizes it was run with.
 
-    A finding has its bytes at the largest micro-batch that has it, and, where it grows and two sizes have it, the bytes
-    per sample between the smallest and the largest of them.
+    To be given findings of any size (`worth` 0); one is kept where it is worth a line at some micro-batch. It has its
+    bytes at the largest micro-batch that has it, and, where it grows and two sizes have it, the bytes per sample
+    between the smallest and the largest of them.
     """
     groups: dict[object, list[Explained]] = {}
     for number, each in enumerate(files):
@@ -72,11 +73,14 @@ def merge_sweep(files: Sequence[Explained]) -> tuple[Explained, ...]:
 
 def _merge(members: list[Explained]) -> Explained:
     seen: dict[str, list[tuple[int, Finding]]] = {}
+    worth: set[str] = set()
     for member in members:
         for finding in member.findings:
+            if finding.size >= WORTH * member.peak:
+                worth.add(finding.id)
             seen.setdefault(finding.id, []).append((member.batches[0] if member.batches else 0, finding))
     merged = []
-    for found in seen.values():
+    for found in (seen[kind] for kind in seen if kind in worth):
         (low, first), (high, last) = found[0], found[-1]
         grows = last.per_sample is not None and high > low
         merged.append(replace(last, per_sample=(last.size - first.size) / (high - low)) if grows else last)
