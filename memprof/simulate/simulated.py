@@ -11,6 +11,7 @@ from memprof.simulate.cards import Card, card_named
 from memprof.simulate.device import Device
 from memprof.simulate.host_weights import install_host_weights
 from memprof.simulate.registration import register_device
+from memprof.simulate.reserved import reserved_range
 from memprof.simulate.runtime import CUDA_VERSION, CUDNN_VERSION, install_runtime
 from memprof.simulate.selftest import self_test
 from memprof.simulate.settings import parse_settings, settings_of_environment
@@ -65,6 +66,11 @@ class SimulatedDevice:
             "device_used_bytes": total - free,
             "managed_bytes": self._library.managed_bytes,
         }
+
+    def reserved_range(self) -> tuple[int, int]:
+        """Return the least and the largest reserved peak that other addresses of segments could have led to."""
+        with self._device.memory.held():
+            return reserved_range(self._device.memory.allocator)
 
     def describe(self) -> dict[str, Any]:
         """Return what a file should say of the device: plain values."""
