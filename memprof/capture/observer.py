@@ -55,6 +55,8 @@ class Observer:
     """
 
     def __init__(self, read_figures: Callable[[int], None]) -> None:
+        self.begun: Callable[[int], None] = lambda _step: None
+        """Called with the step's number when a phase begins."""
         self._read_figures = read_figures
         self._optimizer: torch.optim.Optimizer | None = None
 
@@ -67,8 +69,9 @@ class Observer:
         self._optimizer = None
 
     @contextmanager
-    def phase(self, name: str, step: int) -> Iterator[None]:  # noqa: ARG002 - the labelling observer needs both
+    def phase(self, name: str, step: int) -> Iterator[None]:  # noqa: ARG002 - the labelling observer needs it
         """Run one phase (init, forward, backward, optimizer, eval or between) of micro-step `step` (-1: before any)."""
+        self.begun(step)
         yield
 
     @contextmanager
@@ -123,6 +126,7 @@ class LabellingObserver(Observer):
     @contextmanager
     def phase(self, name: str, step: int) -> Iterator[None]:
         """Run one phase inside a mark, and look at the tensors that the model and the optimizer hold at its end."""
+        self.begun(step)
         with _RecordFunctionFast(phase_mark(name, step)):
             yield
             if self._model is None:

@@ -6,10 +6,14 @@ import os
 import site
 import sys
 import sysconfig
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["command_line", "shorten_paths"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["command_line", "shorten_paths", "shortener"]
 
 
 def shorten_paths(snapshot: dict[str, Any]) -> None:
@@ -30,6 +34,11 @@ def shorten_paths(snapshot: dict[str, Any]) -> None:
             if name not in known:
                 known[name] = places.shorten(name)
             frame["filename"] = known[name]
+
+
+def shortener() -> Callable[[str], str]:
+    """Return a function that makes one file name relative, as `shorten_paths` does, and remembers it."""
+    return lru_cache(maxsize=None)(_Places().shorten)
 
 
 def command_line() -> str | None:

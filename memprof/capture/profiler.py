@@ -1,6 +1,6 @@
 """Runs torch's profiler beside a run and reads its events as a `Timeline`.
 
-Only CPU activities are recorded: op ranges with the tensors that each op was given, and the allocator's memory events.
+For labels only CPU activities are recorded: op ranges with the tensors that each op was given, and memory events.
 The profiler gives every allocation the op around it, on whichever thread, without touching the tensors.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from memprof.capture.liveblocks import LiveBlocks
 from memprof.capture.marks import MARK, parse
+from memprof.capture.nesting import nested_by_time
 from memprof.capture.timeline import MemoryEvent, Op, TensorSight, Timeline
 
 if TYPE_CHECKING:
@@ -29,37 +31,50 @@ MEMORY = f"{MARK}memory"
 
 
 @contextmanager
-def profiled(*, tensors: bool) -> Iterator[profile]:
+def profiled(
+    *, tensors: bool, activities: Sequence[ProfilerActivity] = (ProfilerActivity.CPU,), stacks: bool = False
+) -> Iterator[profile]:
     """Profile what runs inside; the events can be read after it ended.
 
     Parameters
     ----------
     tensors
         Also record which tensors each op is given.
+    activities
+        What to follow: devices take as much memory outside the allocator as their profiler needs.
+    stacks
+        Also record every call of a Python function.
     """
     # Kineto prints a line when it starts and stops; only its log level silences it, and it reads that when it starts.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     with ExitStack() as around:
         with warnings.catch_warnings():
-            # That a second cycle would clear the events of the first: there is no second one.
+            # That a second cycle would clear the events of the first: each profiler has one.
             warnings.filterwarnings("ignore", message=".*Profiler clears events", category=UserWarning)
-            profiler = profile(activities=[ProfilerActivity.CPU], record_shapes=tensors, profile_memory=True)
+            profiler = profile(activities=activities, record_shapes=tensors, profile_memory=True, with_stack=stacks)
             around.enter_context(profiler)
         yield profiler
 
 
-def read_timeline(profiler: profile, device: torch.device) -> Timeline:
-    """Read what `profiler` recorded; memory events of `device` only, or the memory marks of a simulated one."""
-    # torch.profiler.profile keeps the finished result here; _memory_profiler in torch/profiler reads the same.
-    assert profiler.profiler is not None
-    result = profiler.profiler.kineto_results
-    assert result is not None
+def read_timeline(profilers: profile | Sequence[profile], device: torch.device) -> Timeline:
+    """Read what one profiler, or several one after the other, recorded.
+
+    Of memory only the events of `device`, or the memory marks of a simulated one.
+    """
+    roots: list[Any] = []
+    for profiler in profilers if isinstance(profilers, Sequence) else (profilers,):
+        # torch.profiler.profile keeps the finished result here; _memory_profiler in torch/profiler reads the same.
+        assert profiler.profiler is not None
+        result = profiler.profiler.kineto_results
+        assert result is not None
+        tree = result.experimental_event_tree()
+        roots += nested_by_time(tree) if profiler.with_stack else tree
     moments: list[tuple[int, int, int, bool]] = []  # time, order within the walk, row, whether it is an op's end
     ops: list[tuple[Any, int]] = []
     memory: list[tuple[int, int, int, int]] = []  # time, address, size, op
     order = 0
     # Entering and leaving are two visits, so that ranges nest by the walk's order where times are equal.
-    pending: list[tuple[Any, int, bool]] = [(event, -1, False) for event in reversed(result.experimental_event_tree())]
+    pending: list[tuple[Any, int, bool]] = [(event, -1, False) for event in reversed(roots)]
     while pending:
         event, parent, leaving = pending.pop()
         order += 1

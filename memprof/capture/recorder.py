@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from memprof.capture.devices import MAX_ENTRIES
 from memprof.capture.observer import LabellingObserver, Observer
 from memprof.capture.session import CaptureResult, Session, check_output, choose_device, ran_out
+from memprof.errors import CaptureError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from memprof.capture.devices import RecordedDevice
     from memprof.capture.observer import Recipe
+    from memprof.capture.step_profilers import ProfiledSteps
 
 __all__ = ["CaptureResult", "capture"]
 
@@ -26,6 +28,7 @@ def capture(
     labels: bool = True,
     stacks: str = "python",
     max_entries: int = MAX_ENTRIES,
+    profile: ProfiledSteps | None = None,
     absolute_paths: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> CaptureResult:
@@ -45,6 +48,8 @@ def capture(
         ``python``, or ``all`` for C++ frames too. Only CUDA has stacks; the CPU's frames are ops and modules.
     max_entries
         Size of the history's ring buffer.
+    profile
+        Steps to profile, into a trace of its own beside the file.
     absolute_paths
         Keep file names as they are instead of relative to site-packages or the working directory.
     progress
@@ -56,9 +61,13 @@ def capture(
         If the run cannot work as asked, or the file cannot be written.
     """
     recorded = choose_device(device)
-    session = Session(recorded, labels=labels, stacks=stacks, max_entries=max_entries)
+    session = Session(recorded, labels=labels, stacks=stacks, max_entries=max_entries, profile=profile)
     path = check_output(output)
     config.check(recorded.device)
+    if profile is not None and profile.last >= config.micro_steps:
+        raise CaptureError(
+            f"--profile-steps: there is no step {profile.last}; the run has {config.micro_steps}, counted from 0"
+        )
     tell = progress or (lambda _text, _done, _total: None)
     run = _Run(config, session, tell)
     session.start()
@@ -88,6 +97,7 @@ class _Run:
         self._session = session
         self._tell = tell
         self._observer = LabellingObserver(self._end_step) if session.labels else Observer(self._end_step)
+        self._observer.begun = session.phase_begins
         self._done = -1
         self.alive: Any = None
         """What is to be alive when the snapshot is taken."""

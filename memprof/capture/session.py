@@ -16,12 +16,15 @@ from memprof.capture.assemble import add_labels, peak_of
 from memprof.capture.devices import CpuDevice, CudaDevice
 from memprof.capture.environment import describe_environment
 from memprof.capture.paths import command_line, shorten_paths
-from memprof.capture.profiler import profiled, read_timeline
+from memprof.capture.profiler import read_timeline
+from memprof.capture.step_profilers import StepProfilers
+from memprof.capture.trace_file import trace_path, write_trace
 from memprof.errors import CaptureError
 from memprof.trace.writer import write_snapshot
 
 if TYPE_CHECKING:
     from memprof.capture.devices import RecordedDevice
+    from memprof.capture.step_profilers import ProfiledSteps
     from memprof.capture.timeline import Timeline
 
 __all__ = ["CaptureResult", "Session", "check_output", "choose_device", "ran_out"]
@@ -54,6 +57,8 @@ class CaptureResult:
     device_used_bytes: int | None
     seconds: float
     """Of the run itself, without writing the file."""
+    profile: Path | None = None
+    """The profiler's trace of the chosen steps; None where none were chosen, or none of them came."""
 
 
 class Session:
@@ -69,9 +74,19 @@ class Session:
         ``python``, or ``all`` for C++ frames too. Only CUDA has stacks; the CPU's frames are ops and modules.
     max_entries
         Size of the history's ring buffer.
+    profile
+        Steps to profile, into a file of their own.
     """
 
-    def __init__(self, device: RecordedDevice, *, labels: bool, stacks: str, max_entries: int) -> None:
+    def __init__(
+        self,
+        device: RecordedDevice,
+        *,
+        labels: bool,
+        stacks: str,
+        max_entries: int,
+        profile: ProfiledSteps | None = None,
+    ) -> None:
         if stacks not in ("python", "all"):
             raise CaptureError(f"--stacks {stacks}: unknown; it can be python or all")
         if max_entries < 1:
@@ -81,7 +96,9 @@ class Session:
         self._stacks = stacks
         self._max_entries = max_entries
         self._around = ExitStack()
-        self._profiler: Any = None
+        throughout = labels or device.source == "profiled"
+        self._profilers = StepProfilers(throughout=throughout, tensors=labels, chosen=profile)
+        self._traced: torch.profiler.profile | None = None
         self._timeline: Timeline | None = None
         self._snapshot: dict[str, Any] | None = None
         self._figures: list[tuple[int, dict[str, int | None]]] = []
@@ -95,8 +112,7 @@ class Session:
         self.device.start(stacks=self._stacks, max_entries=self._max_entries)
         try:
             self.read_figures(-1)
-            if self.labels or self.device.source == "profiled":
-                self._profiler = self._around.enter_context(profiled(tensors=self.labels))
+            self._around.enter_context(self._profilers)
         except BaseException:
             self.abandon()
             raise
@@ -104,20 +120,26 @@ class Session:
     def read_figures(self, step: int, managed: int | None = None) -> None:
         """Read the allocator's figures after `step`; `managed` is what the run has of managed memory."""
         self._figures.append((step, {**self.device.figures(), "managed_bytes": managed}))
+        self._profilers.step_ended(step)
+
+    def phase_begins(self, step: int) -> None:
+        """Say that a phase of `step` begins, and with the first of them the step."""
+        self._profilers.step_begins(step)
 
     def stop(self) -> None:
         """End recording and take the snapshot; what is to be in it as live must still be alive."""
         try:
             self._around.close()
             self._seconds = time.perf_counter() - self._begun
-            if self._profiler is not None:
-                self._timeline = read_timeline(self._profiler, self.device.device)
+            if self._profilers.finished:
+                self._timeline = read_timeline(self._profilers.finished, self.device.device)
+            self._traced = self._profilers.traced
             self._snapshot = self.device.stop(self._timeline)
         except BaseException:
             self.device.abandon()
             raise
         finally:
-            self._profiler = None
+            self._profilers.finished.clear()
 
     def abandon(self) -> None:
         """End recording and drop what was recorded."""
@@ -125,7 +147,7 @@ class Session:
             self._around.close()
         finally:
             self.device.abandon()
-            self._profiler = None
+            self._profilers.finished.clear()
 
     def write(
         self, path: Path, *, status: str, reason: str | None, absolute_paths: bool, made_by: dict[str, Any]
@@ -159,6 +181,8 @@ class Session:
         if not absolute_paths:
             shorten_paths(snapshot)
         write_snapshot(snapshot, path)
+        if self._traced is not None:
+            write_trace(self._traced, trace_path(path), absolute_paths=absolute_paths)
         last = self._figures[-1][1]
         peak = last["max_allocated_bytes"]
         return CaptureResult(
@@ -174,6 +198,7 @@ class Session:
             max_reserved_bytes=last["max_reserved_bytes"],
             device_used_bytes=last["device_used_bytes"],
             seconds=self._seconds,
+            profile=None if self._traced is None else trace_path(path),
         )
 
 
