@@ -23,6 +23,7 @@ app = typer.Typer(
 )
 
 QUANTIZATIONS = "none, bnb.nf4, bnb.nf4-dq, bnb.fp4, bnb.fp4-dq or bnb.int8-training."
+FIXES = "autocast-output, bf16-true, checkpointed-loss or lm-head-chunk-32: the run without one cause of memory."
 PRECISIONS = "32-true, 16-true, bf16-true, 16-mixed (with GradScaler) or bf16-mixed."
 
 
@@ -75,6 +76,7 @@ def capture(
     precision: Annotated[str, typer.Option(help=PRECISIONS)] = "16-mixed",
     mbs: Annotated[int, typer.Option(help="Samples of a micro-batch.")] = 1,
     seq: Annotated[int, typer.Option(help="Tokens of a sample.")] = 1037,
+    fix: Annotated[str | None, typer.Option(help=FIXES, show_default=False)] = None,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
@@ -82,7 +84,7 @@ def capture(
     from memprof.commands.capture import run
 
     recipe, recorder = split_options(options)
-    varied = {"model": model, "quant": quant, "precision": precision, "mbs": mbs, "seq": seq}
+    varied = {"model": model, "quant": quant, "precision": precision, "mbs": mbs, "seq": seq, "fix": fix}
     run({**varied, **recipe}, output=output, as_json=as_json, **recorder)
 
 
@@ -95,6 +97,7 @@ def sweep(
     precision: Annotated[str, typer.Option(help=f"With commas between: {PRECISIONS}")] = "16-mixed",
     mbs: Annotated[str, typer.Option(help="Samples of a micro-batch, with commas between.")] = "1,2,4,8,16,32",
     seq: Annotated[str, typer.Option(help="Tokens of a sample, with commas between.")] = "1037",
+    fix: Annotated[str, typer.Option(help=f"With commas between: none, or {FIXES}")] = "none",
     force: Annotated[bool, typer.Option("--force", help="Do finished points again.")] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Captures at the same time; 1 where one card is measured.")] = 1,
     as_json: AsJson = False,
@@ -104,7 +107,7 @@ def sweep(
     from memprof.commands.sweep import run
 
     recipe, recorder = split_options(options)
-    varied = {"model": model, "quant": quant, "precision": precision, "mbs": mbs, "seq": seq}
+    varied = {"model": model, "quant": quant, "precision": precision, "seq": seq, "mbs": mbs, "fix": fix}
     run(varied, recipe, recorder, folder=output, force=force, jobs=jobs, as_json=as_json)
 
 

@@ -15,7 +15,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["RECORDER_OPTIONS", "AsJson", "capture_options", "split_options"]
+__all__ = ["RECIPE_DEFAULTS", "RECORDER_OPTIONS", "AsJson", "capture_options", "split_options"]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON instead of tables.")]
 Command = TypeVar("Command", bound="Callable[..., None]")
@@ -23,6 +23,7 @@ Command = TypeVar("Command", bound="Callable[..., None]")
 
 def _of_the_recipe(
     *,
+    recipe: Annotated[str, typer.Option(help="lit_gpt_2023, litgpt or huggingface.")] = "lit_gpt_2023",
     optimizer: Annotated[str, typer.Option(help="adamw (torch's), paged-adamw, adamw8bit or sgd.")] = "adamw",
     steps: Annotated[int, typer.Option(help="Micro-steps of an optimizer cycle; the last one steps.")] = 2,
     cycles: Annotated[int, typer.Option(help="Optimizer cycles; from the second on, optimizer state is there.")] = 1,
@@ -46,6 +47,14 @@ def _of_the_recipe(
     ] = None,
     data: Annotated[Path | None, typer.Option(help="JSON file in Alpaca's format; else random tokens.")] = None,
     tokenizer_dir: Annotated[Path | None, typer.Option(help="Directory of the tokenizer for --data.")] = None,
+    matmul_4bit: Annotated[
+        str | None, typer.Option("--matmul-4bit", help="2023: 4-bit layers compute as bitsandbytes 0.41 did.")
+    ] = None,
+    fabric_output: Annotated[
+        bool, typer.Option(help="Logits become float32, and the loss is outside of autocast, as in Lightning Fabric.")
+    ] = False,
+    gradient_checkpointing: Annotated[bool, typer.Option(help="Checkpoint every layer (huggingface).")] = False,
+    prepare_kbit: Annotated[bool, typer.Option(help="Call prepare_model_for_kbit_training (huggingface).")] = False,
 ) -> None:
     """Declare the options that are fields of the recipe, but for those that a sweep varies."""
 
@@ -71,6 +80,7 @@ def _parameters(function: Callable[..., None]) -> list[inspect.Parameter]:
     return [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in found]
 
 
+RECIPE_DEFAULTS = {parameter.name: parameter.default for parameter in _parameters(_of_the_recipe)}
 RECORDER_OPTIONS = frozenset(parameter.name for parameter in _parameters(_of_the_recorder))
 
 

@@ -58,7 +58,7 @@ def plan(varied: Mapping[str, str], fixed: Mapping[str, Any]) -> tuple[Planned, 
     Parameters
     ----------
     varied
-        For each of `AXES` the values, with commas between.
+        For each of `AXES` the values, with commas between; also, if wanted, for ``fix``, where ``none`` is none.
     fixed
         The settings that all points share.
 
@@ -69,12 +69,16 @@ def plan(varied: Mapping[str, str], fixed: Mapping[str, Any]) -> tuple[Planned, 
 
     """
     values = [_values(axis, varied[axis]) for axis in AXES]
+    fixes = _values("fix", varied.get("fix", "none"))
     points = []
-    for combination in itertools.product(*values):
+    for fix, *combination in itertools.product(fixes, *values):
         chosen = dict(zip(AXES, combination, strict=True))
         name = "{model}_{precision}_{quant}_seq{seq}_mbs{mbs}".format(
             **{axis: _SAFE.sub("-", str(value)) for axis, value in chosen.items()}
         )
+        if fix != "none":
+            name += f"_fix-{_SAFE.sub('-', fix)}"
+            chosen["fix"] = fix
         points.append(Planned(file=f"{name}.pickle", config={**chosen, **fixed}))
     if len(points) > MOST_POINTS:
         raise InputError(f"a sweep of {len(points):,} points is more than {MOST_POINTS:,}: give fewer values")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from memprof.commands.simulated import inside_simulation, run_in_child, simulated_device
 from memprof.errors import CaptureError
+from memprof.options import RECIPE_DEFAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +31,7 @@ def run(
     absolute_paths: bool,
     as_json: bool,
 ) -> None:
-    """Capture one run of the lit-gpt recipe and say what was written.
+    """Capture one run of a recipe and say what was written.
 
     Raises
     ------
@@ -44,7 +45,7 @@ def run(
         import torch  # noqa: F401 - looked for first, so that its absence is told in one line
 
         from memprof.capture.recorder import capture
-        from memprof.recipes.lit_gpt_2023 import LitGpt2023
+        from memprof.recipes.registry import make_recipe, settings_for
     except ModuleNotFoundError as error:
         raise CaptureError(
             f"a capture needs {error.name}, which is not installed: pip install 'memprof[capture]'"
@@ -52,7 +53,7 @@ def run(
     from memprof.report.progress import steps
 
     on = device if simulate is None else simulated_device(simulate, device)
-    config = LitGpt2023(**settings)
+    config = make_recipe(str(settings["recipe"]), settings_for(settings, RECIPE_DEFAULTS))
     with steps() as tell:
         result = capture(
             config,

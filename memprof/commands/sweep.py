@@ -16,6 +16,8 @@ from memprof.analysis.sweep_folder import SWEEP_FILE, differences, plan
 from memprof.commands.growth import read_watched
 from memprof.commands.sweep_children import Children
 from memprof.errors import CaptureError, MemprofError
+from memprof.options import RECIPE_DEFAULTS
+from memprof.recipes.registry import settings_for
 from memprof.report.as_json import to_text
 from memprof.report.files import write_text
 from memprof.report.growth_json import growth_json
@@ -67,7 +69,7 @@ def run(
         If the plan is wrong, a file of another sweep is in the way, the sweep was interrupted, or every point failed.
 
     """
-    planned = plan(varied, fixed)
+    planned = plan(varied, {"recipe": fixed["recipe"], **settings_for(fixed, RECIPE_DEFAULTS)})
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -16,7 +16,9 @@ import torch
 
 from memprof.errors import CaptureError
 from memprof.recipes.batches import alpaca_batches, random_batches
+from memprof.recipes.checkpointed_loss import checkpointed_loss
 from memprof.recipes.checkpoints import available_memory, load_weights, model_config
+from memprof.recipes.fixes import FIXES
 from memprof.recipes.optimizers import OPTIMIZERS, build_optimizer
 from memprof.recipes.quantization import QUANTIZATIONS, quantized_linear
 
@@ -36,6 +38,8 @@ PRECISIONS: dict[str, tuple[torch.dtype, torch.dtype | None]] = {
 """Precision: dtype of the weights, dtype of autocast."""
 SEED = 1337
 """lit-gpt's."""
+LATER = ("matmul_4bit", "fabric_output", "fix", "cast_inputs", "checkpointed_loss")
+"""Fields that came after the first files were written: left out of `settings` at their defaults, as in those files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,12 +92,28 @@ class LitGpt2023:
     """JSON file in Alpaca's format; None for random tokens."""
     tokenizer_dir: str | None = None
     """Directory of the tokenizer for `data`; `checkpoint_dir` if not given."""
+    matmul_4bit: str | None = None
+    """``2023`` for 4-bit layers that compute as bitsandbytes 0.41 did; None for those of the installed one."""
+    fabric_output: bool = False
+    """The model's output becomes float32 and the loss is taken outside of autocast, as Lightning Fabric has it."""
+    fix: str | None = None
+    """One of `memprof.recipes.fixes.FIXES`: the same run with a cause of memory taken away."""
+    cast_inputs: bool = False
+    """Quantized layers take autocast's dtype, and so return it."""
+    checkpointed_loss: bool = False
+    """Output layer and loss are computed chunk by chunk under checkpointing, so that no logits are kept."""
 
     def __post_init__(self) -> None:
         """Check what can be checked before anything is built."""
         _one_of("--quant", self.quant, QUANTIZATIONS)
         _one_of("--precision", self.precision, tuple(PRECISIONS))
         _one_of("--optimizer", self.optimizer, OPTIMIZERS)
+        if self.matmul_4bit is not None:
+            _one_of("--matmul-4bit", self.matmul_4bit, ("2023",))
+            if not self.quant.startswith(("bnb.nf4", "bnb.fp4")):
+                raise CaptureError(f"--matmul-4bit {self.matmul_4bit}: is for 4-bit layers; --quant is {self.quant}")
+        if self.fix is not None:
+            _one_of("--fix", self.fix, tuple(FIXES))
         for option in ("mbs", "steps", "cycles"):
             if getattr(self, option) < 1:
                 raise CaptureError(f"--{option} {getattr(self, option)}: must be at least 1")
@@ -112,6 +132,8 @@ class LitGpt2023:
         if self.data and not (self.tokenizer_dir or self.checkpoint_dir):
             raise CaptureError(f"--data {self.data}: needs a tokenizer; give --tokenizer-dir or --checkpoint-dir")
         config = self.model_config()
+        if self.fix == "checkpointed-loss" and getattr(config, "final_logit_softcapping", None):
+            raise CaptureError(f"--fix {self.fix}: {config.name} caps its logits, which this fix does not do")
         if self.seq > config.block_size:
             raise CaptureError(f"--seq {self.seq}: {config.name} has a block size of {config.block_size}; give no more")
 
@@ -122,7 +144,7 @@ class LitGpt2023:
 
     def settings(self) -> dict[str, Any]:
         """Return every field; of paths the last part only."""
-        values = asdict(self)
+        values = {name: value for name, value in asdict(self).items() if value or name not in LATER}
         for name in ("checkpoint_dir", "data", "tokenizer_dir"):
             if values[name] is not None:
                 values[name] = Path(values[name]).name
@@ -168,7 +190,7 @@ class LitGpt2023:
         before = torch.get_default_dtype()
         torch.set_default_dtype(dtype)
         try:
-            with quantized_linear(self.quant):
+            with quantized_linear(self.quant, matmul_of_2023=self.matmul_4bit == "2023", cast_inputs=self.cast_inputs):
                 model: torch.nn.Module = GPT(self.model_config())
         finally:
             torch.set_default_dtype(before)
@@ -185,6 +207,8 @@ class LitGpt2023:
 
     def run(self, device: torch.device, observer: Observer) -> object:
         """Build and train, telling `observer` what happens; return everything that is alive at the end."""
+        if self.fix is not None:
+            return FIXES[self.fix].change(self).run(device, observer)
         torch.manual_seed(SEED)
         with observer.phase("init", -1):
             model = self.build(device, observer)
@@ -226,21 +250,15 @@ class LitGpt2023:
         observer: Observer,
     ) -> torch.Tensor:
         """Run one micro-step; the last of a cycle ends in ``optimizer.step``."""
-        from litgpt.utils import chunked_cross_entropy
-
         tokens, targets = batch
         _, autocast = PRECISIONS[self.precision]
         with observer.phase("forward", number):
             with torch.autocast(tokens.device.type, dtype=autocast, enabled=autocast is not None):
-                logits = model(tokens, lm_head_chunk_size=self.lm_head_chunk_size)
-                observer.see("activations", "logits", logits if isinstance(logits, list) else (logits,))
-                if isinstance(logits, list):
-                    logits[-1] = logits[-1][..., :-1, :]
+                if self.checkpointed_loss:
+                    loss = checkpointed_loss(model, tokens, targets, chunk=self.lm_head_chunk_size or self.seq)
                 else:
-                    logits = logits[..., :-1, :]
-                loss: torch.Tensor = chunked_cross_entropy(
-                    logits, targets[..., 1:], chunk_size=self.cross_entropy_chunk_size
-                )
+                    # The script had the logits by name in the scope that calls backward: they live until this returns.
+                    loss, _logits = self._loss(model, tokens, targets, observer)
             observer.see("activations", "loss", (loss,))
         with observer.phase("backward", number):
             (scaler.scale(loss) if scaler else loss).backward()  # type: ignore[no-untyped-call]
@@ -253,6 +271,28 @@ class LitGpt2023:
                     optimizer.step()
                 optimizer.zero_grad()
         return loss.detach()
+
+    def _loss(
+        self, model: torch.nn.Module, tokens: torch.Tensor, targets: torch.Tensor, observer: Observer
+    ) -> tuple[torch.Tensor, object]:
+        from litgpt.utils import chunked_cross_entropy
+
+        logits = model(tokens, lm_head_chunk_size=self.lm_head_chunk_size)
+        kind = tokens.device.type
+        if self.fabric_output:
+            # As Precision.convert_output: every chunk is converted before the first original goes.
+            whole = torch.get_default_dtype()
+            logits = [chunk.to(whole) for chunk in logits] if isinstance(logits, list) else logits.to(whole)
+        observer.see("activations", "logits", logits if isinstance(logits, list) else (logits,))
+        if isinstance(logits, list):
+            logits[-1] = logits[-1][..., :-1, :]
+        else:
+            logits = logits[..., :-1, :]
+        with torch.autocast(kind, enabled=torch.is_autocast_enabled(kind) and not self.fabric_output):
+            loss: torch.Tensor = chunked_cross_entropy(
+                logits, targets[..., 1:], chunk_size=self.cross_entropy_chunk_size
+            )
+        return loss, logits
 
 
 def _one_of(option: str, value: str, known: tuple[str, ...]) -> None:
