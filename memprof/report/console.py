@@ -9,6 +9,7 @@ from rich.console import Group as Lines
 from rich.table import Table
 from rich.text import Text
 
+from memprof.analysis.caller import caller_of
 from memprof.categories.category import CATEGORIES, Category
 from memprof.report.text import clean
 from memprof.trace.model import Source
@@ -42,8 +43,6 @@ COLORS = {
     Category.UNKNOWN: "bright_red",
 }
 BAR_WIDTH = 24
-LIBRARIES = ("torch/", "bitsandbytes/", "accelerate/")
-"""Parts of file names that are not the cause: somebody called them."""
 
 
 def make_console(*, stderr: bool = False) -> Console:
@@ -221,20 +220,12 @@ def _top_table(groups: Sequence[Group]) -> Table:
             format_bytes(group.size),
             format_count(group.count),
             Text(f"{group.category.value}{finer}", style=COLORS[group.category]),
-            clean(group.parameter or group.module or _caller(group), 80),
+            clean(group.parameter or group.module or caller_of(group.stack) or "", 80),
             _operation(group),
             clean(group.dtype or "", 20),
             "" if group.shape is None else " x ".join(map(str, group.shape)),
         )
     return table
-
-
-def _caller(group: Group) -> str:
-    """Name the innermost frame outside PyTorch and bitsandbytes, where a file without labels has no module."""
-    for frame in group.stack:
-        if frame.filename.endswith(".py") and not any(part in frame.filename for part in LIBRARIES):
-            return f"{frame.name} ({'/'.join(frame.filename.split('/')[-2:])}:{frame.line})"
-    return ""
 
 
 def _operation(group: Group) -> str:
