@@ -1,0 +1,97 @@
+"""Run a program, unmodified, in a process with a simulated CUDA device.
+
+python -m memprof.simulate --card t4 train.py --lr 1e-4
+python -m memprof.simulate --card h100 --alloc-conf expandable_segments:True -m package.module ARGUMENTS
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import json
+import os
+import runpy
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memprof.errors import MemprofError
+
+if TYPE_CHECKING:
+    from memprof.simulate.simulated import SimulatedDevice
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str]) -> int:
+    """Install the device, run the program, say how it ended; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m memprof.simulate", description="Run a program without its GPU.")
+    parser.add_argument("--card", default="h200", help="the card to simulate")
+    parser.add_argument("--alloc-conf", help="PYTORCH_ALLOC_CONF; the environment's if not given")
+    parser.add_argument("--status", type=Path, help="write how the program ended to this file, as JSON")
+    parser.add_argument("-m", dest="module", action="store_true", help="the program is a module, not a file")
+    parser.add_argument("program", help="file, or module with -m")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the program gets")
+    options = parser.parse_args(arguments)
+    faulthandler.enable()
+    device: SimulatedDevice | None = None
+    status, message, code = "ok", "", 0
+    try:
+        from memprof.simulate.simulated import install
+
+        device = install(options.card, options.alloc_conf)
+        _run(options.program, options.arguments, module=options.module)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        status = "failed" if code else "ok"
+        message = end.code if isinstance(end.code, str) else ""
+    except MemprofError as error:
+        status, message, code = "refused", str(error), 1
+        sys.stderr.write(f"memprof: {message}\n")
+    except Exception as error:  # noqa: BLE001  # whatever the program raises is reported as Python would
+        status, message, code = _kind(error), str(error), 1
+        traceback.print_exc()
+    if options.status is not None:
+        _write(options.status, {"status": status, "message": message, **_figures(device)})
+    return code
+
+
+def _run(program: str, arguments: list[str], *, module: bool) -> None:
+    """Run a file or a module as ``__main__``, with the path that Python would have given it."""
+    if module:
+        sys.path.insert(0, str(Path.cwd()))
+        sys.argv = [program, *arguments]
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+    else:
+        sys.path.insert(0, str(Path(program).resolve().parent))
+        sys.argv = [program, *arguments]
+        runpy.run_path(program, run_name="__main__")
+
+
+def _kind(error: Exception) -> str:
+    import torch
+
+    return "oom" if isinstance(error, torch.OutOfMemoryError) else "failed"
+
+
+def _figures(device: SimulatedDevice | None) -> dict[str, Any]:
+    if device is None:
+        return {}
+    low, high = device.reserved_range()
+    return {"figures": device.figures(), "reserved_range": [low, high], "device": device.describe()}
+
+
+def _write(path: Path, status: dict[str, Any]) -> None:
+    """Write the status so that it is there whole or not at all."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(status), encoding="utf-8")
+    partial.replace(path)
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Live tensors need not be freed one by one, and no thread of torch outlives its interpreter this way.
+    os._exit(code)
