@@ -27,7 +27,8 @@ def logits_dominate(view: View) -> Finding | None:
     """Find vocabulary-wide tensors that take a quarter of the peak or more.
 
     The vocabulary's size is the last dimension of what the capture named logits. Where it named none, it is the first
-    dimension of a weight that is at least eight times higher than wide; then the finding is likely, not certain.
+    dimension of the highest weight, if that is at least eight times higher than wide; then the finding is likely, not
+    certain.
     """
     mask, named = _logits(view)
     mask &= view.live
@@ -89,8 +90,10 @@ def _logits(view: View) -> tuple[Mask, bool]:
     named = view.of(Category.ACTIVATIONS, Category.TEMPORARIES) & view.text("finer", {"logits"})
     widths = {text.rpartition(",")[2] for text in view.texts("shape", named)}
     if not widths:
-        shapes = [text.split(",") for text in view.texts("shape", view.of(Category.WEIGHTS))]
-        widths = {shape[0] for shape in shapes if len(shape) == 2 and int(shape[0]) >= WIDE * int(shape[1]) > WIDE}
+        texts = view.texts("shape", view.of(Category.WEIGHTS))
+        shapes = [[int(part) for part in text.split(",") if part] for text in texts]
+        highest = max((shape for shape in shapes if len(shape) == 2), default=[0, 0])
+        widths = {str(highest[0])} if highest[0] >= WIDE * highest[1] > WIDE else set()
     flowing = view.of(Category.ACTIVATIONS, Category.GRADIENTS, Category.TEMPORARIES) & ~view.text(
         "finer", {"parameter", "init"}
     )

@@ -75,11 +75,17 @@ def first_step(view: View) -> Finding | None:
     changes = _changes(state_at(view.account, low), state_at(view.account, high))
     most = max(changes, key=lambda category: changes[category])
     more = "less" if low == first else "more"
+    why = f"mostly {most.value}"
+    begin = min(phase.begin for phase in view.phases if phase.step == min(peaks))
+    state = [state_at(view.account, event).categories[Category.OPTIMIZER_STATE] for event in (begin - 1, later)]
+    if low == first and not state[0] and state[1] >= size:
+        most = Category.OPTIMIZER_STATE
+        why = f"since the optimizer has its state ({format_bytes(state[1])}) only after it"
     return Finding(
         id="first-step-differs",
         title=(
             f"The first step peaks at {format_bytes(int(allocated[first + 1]))}, {format_bytes(size)} {more} than "
-            f"later ones, mostly {most.value}"
+            f"later ones, {why}"
         ),
         category=most.value,
         size=size,

@@ -23,10 +23,14 @@ class StepSpan:
 
 
 def step_spans(view: View) -> tuple[StepSpan, ...]:
-    """Return the steps that the file marks, in order; none where nothing in it says where a step begins."""
+    """Return the steps that the file marks, in order; none where nothing in it says where a step begins.
+
+    What follows the last step is one of its own in some files: without forward, backward or the like it is no step.
+    """
     spans: dict[int, StepSpan] = {}
+    worked = {phase.step for phase in view.phases if phase.phase != "between"}
     for phase in view.phases:
-        if phase.step < 0:
+        if phase.step < 0 or phase.step not in worked:
             continue
         before = spans.get(phase.step)
         backward = phase.end if phase.phase == "backward" else None
