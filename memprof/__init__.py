@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from memprof.analysis.breakdown import Breakdown, break_down
+    from memprof.capture.record import record
     from memprof.errors import CaptureError, InputError, MemprofError, UnsupportedError
     from memprof.trace import load
     from memprof.trace.model import Trace
@@ -25,6 +26,7 @@ __all__ = [
     "UnsupportedError",
     "break_down",
     "load",
+    "record",
 ]
 
 __version__ = "0.1.0"
@@ -38,6 +40,7 @@ _HOMES = {
     "UnsupportedError": "memprof.errors",
     "break_down": "memprof.analysis.breakdown",
     "load": "memprof.trace",
+    "record": "memprof.capture.record",
 }
 
 

@@ -88,6 +88,44 @@ def capture(
     run({**varied, **recipe}, output=output, as_json=as_json, **recorder)
 
 
+@app.command(
+    context_settings={"allow_interspersed_args": False},
+    epilog="Example:  memprof run -o run.pickle train.py --lr 1e-4",
+)
+def run(
+    script: Annotated[list[str], typer.Argument(help="A script, or with -m a module, and its own arguments.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write; one a rank.")] = Path("run.pickle"),
+    module: Annotated[bool, typer.Option("-m", help="The script is the name of a module.")] = False,
+    steps: Annotated[
+        int | None, typer.Option(help="Record so many steps only; the script runs on.", show_default=False)
+    ] = None,
+    simulate: Annotated[
+        str | None, typer.Option(help="Run on a card that is not there, such as t4.", show_default=False)
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto (CUDA if there is one, else the CPU), cuda or cpu.")] = "auto",
+    labels: Annotated[bool, typer.Option(help="Record what each allocation is for.")] = True,
+    stacks: Annotated[str, typer.Option(help="python, or all (with C++ frames; CUDA only).")] = "python",
+    max_entries: Annotated[int, typer.Option(help="Entries kept; older ones are lost (CUDA only).")] = 2_000_000,
+    absolute_paths: Annotated[bool, typer.Option(help="Keep file names as they are, home directory and all.")] = False,
+) -> None:
+    """Run a training script, unmodified, and record its memory; options of memprof stand before the script."""
+    from memprof.commands.run import run as run_script
+
+    run_script(
+        script[0],
+        script[1:],
+        module=module,
+        output=output,
+        steps=steps,
+        simulate=simulate,
+        device=device,
+        labels=labels,
+        stacks=stacks,
+        max_entries=max_entries,
+        absolute_paths=absolute_paths,
+    )
+
+
 @app.command(epilog="Example:  memprof sweep --mbs 1,2,4,8,16,32 --quant none,bnb.nf4 -o sweep")
 @capture_options
 def sweep(

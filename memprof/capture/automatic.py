@@ -31,11 +31,15 @@ class Follower(Watcher):
     ----------
     step_ended
         Called with the step's number when a step ended.
+    at_rest
+        Called after that, when no op runs and nobody's hooks for what autograd saves lie above the follower's: the
+        hooks may be removed then.
     """
 
-    def __init__(self, step_ended: Callable[[int], None]) -> None:
+    def __init__(self, step_ended: Callable[[int], None], at_rest: Callable[[], None]) -> None:
         super().__init__()
         self._step_ended = step_ended
+        self._at_rest = at_rest
         self._models: list[tuple[weakref.ref[torch.nn.Module], str]] = []
         self._optimizers: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
         self._gradient_hooks = ExitStack()
@@ -43,6 +47,7 @@ class Follower(Watcher):
         """Models that did not finish a forward yet."""
         self._told = False
         self._backward = False
+        self._ended = False
         self.step = -1
         """Number of the step that runs; -1 before the first."""
 
@@ -51,6 +56,7 @@ class Follower(Watcher):
         """Follow everything until the end of the block."""
         with ExitStack() as hooks:
             hooks.callback(self._gradient_hooks.close)
+            hooks.callback(self._end)
             hooks.callback(register_optimizer_step_pre_hook(self._before_step).remove)
             hooks.callback(register_optimizer_step_post_hook(self._after_step).remove)
             hooks.enter_context(super().hooks())
@@ -98,17 +104,26 @@ class Follower(Watcher):
         """Count a step because the run says so."""
         self._told = True
         self._next_step()
+        self._rest()
 
     def enter(self, module: torch.nn.Module, _inputs: object) -> None:
         """Begin the range of a module; an outermost one may begin a step, and be new."""
+        if torch.compiler.is_compiling():
+            return
         if not self.depth() and not _in_backward():
-            self._forward_begins()
+            if torch.is_grad_enabled():
+                self._forward_begins()
+            self._rest()
+            if self._ended:
+                return
             if self.name_of(module) is None:
                 self.adopt(module)
         super().enter(module, _inputs)
 
     def leave(self, module: torch.nn.Module, _inputs: object, output: object) -> None:
         """End the range of a module."""
+        if torch.compiler.is_compiling():
+            return
         super().leave(module, _inputs, output)
         if id(module) in self._fresh:
             # int8 layers make their quantized weight in the first forward.
@@ -129,8 +144,16 @@ class Follower(Watcher):
         return super().unpack(tensor)
 
     def _forward_begins(self) -> None:
-        if torch.is_grad_enabled() and (self.step < 0 or (self._backward and not self._told)):
+        if self.step < 0 or (self._backward and not self._told):
             self._next_step()
+
+    def _rest(self) -> None:
+        top = torch._C._autograd._top_saved_tensors_default_hooks(True)
+        if top is not None and top[0] == self.pack:
+            self._at_rest()
+
+    def _end(self) -> None:
+        self._ended = True
 
     def _next_step(self) -> None:
         if self.step >= 0:

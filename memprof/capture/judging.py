@@ -186,7 +186,7 @@ def _is_workspace(item: Label, fact: Facts, around: list[Op], *, stays: bool) ->
     """
     if fact.first is not None or fact.roles or fact.saved_at:
         return False
-    library = next((op for op in around if op.name.rstrip("_").endswith(LIBRARY)), None)
+    library = next((op for op in around if "::" in op.name and op.name.rstrip("_").endswith(LIBRARY)), None)
     return library is not None and (item.freed < library.end or (stays and item.freed == FOREVER))
 
 

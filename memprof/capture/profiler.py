@@ -79,7 +79,8 @@ def read_timeline(profilers: profile | Sequence[profile], device: torch.device) 
         event, parent, leaving = pending.pop()
         order += 1
         if leaving:
-            moments.append((event.end_time_ns, order, parent, True))
+            # What still ran when the recording ended has no end of its own.
+            moments.append((max(event.end_time_ns, event.start_time_ns), order, parent, True))
             continue
         row = parent
         time = event.start_time_ns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -107,9 +108,11 @@ class Recording:
         self._steps = steps
         self._absolute_paths = absolute_paths
         self._made_by = made_by
-        self._follower = Follower(self._step_ended)
+        self._follower = Follower(self._step_ended, self._at_rest)
         self._hooks = ExitStack()
         self._running = False
+        self._last_step = -1
+        self._process = os.getpid()
 
     def __enter__(self) -> Recording:  # noqa: PYI034 - typing.Self is newer than Python 3.10
         """Begin recording."""
@@ -151,14 +154,14 @@ class Recording:
 
         After an error that is neither memory running out, nor Ctrl-C, nor an exit, nothing is written.
         """
-        if not self._running:
+        if not self._running or os.getpid() != self._process:  # a fork leaves the file to its parent
             return
         if ran_out(error):
-            self._end("oom", str(error).splitlines()[0])
+            self._end("oom", error)
         elif error is None or isinstance(error, SystemExit):
-            self._end("ok", None)
+            self._end("ok", error)
         elif isinstance(error, KeyboardInterrupt):
-            self._end("interrupted", None)
+            self._end("interrupted", error)
         else:
             self.abandon()
 
@@ -168,15 +171,18 @@ class Recording:
         self._session.abandon()
 
     def _step_ended(self, step: int) -> None:
+        self._last_step = step
         self._session.read_figures(step, self._follower.managed_bytes())
-        if self._steps is not None and step + 1 >= self._steps:
+
+    def _at_rest(self) -> None:
+        if self._steps is not None and self._last_step + 1 >= self._steps and self._running:
             self._end("ok", None)
 
-    def _end(self, status: str, reason: str | None) -> None:
+    def _end(self, status: str, error: BaseException | None) -> None:
         try:
             if self._session.labels:
                 self._follower.look()
-            self._session.read_figures(max(self._follower.step, -1), self._follower.managed_bytes())
+            self._session.read_figures(self._follower.step, self._follower.managed_bytes())
             self._switch_off()
             self._session.stop()
         except BaseException:
@@ -186,15 +192,15 @@ class Recording:
             self.result = self._session.write(
                 own_file(self._path),
                 status=status,
-                reason=reason,
+                reason=str(error).splitlines()[0] if status == "oom" else None,
                 absolute_paths=self._absolute_paths,
                 made_by=self._made_by,
             )
-        except MemprofError as error:
-            if status == "ok":
+        except MemprofError as failure:
+            if error is None:
                 raise
             # The run's own error is on its way, and is the one to be seen.
-            sys.stderr.write(f"memprof: {error}\n")
+            sys.stderr.write(f"memprof: {failure}\n")
             return
         if status == "oom":
             _tell_what_held(self.result)
@@ -218,5 +224,10 @@ def _tell_what_held(result: CaptureResult) -> None:
 
     console = make_console(stderr=True)
     console.print(f"memprof: out of memory: {result.reason}", highlight=False, markup=False)
-    console.print(breakdown_report(break_down(load(str(result.path)), at="end", top=5)))
+    trace = load(str(result.path))
+    try:
+        found = break_down(trace, at="oom", top=5)
+    except MemprofError:  # the CPU has no event for it: the recording ended there
+        found = break_down(trace, at="end", top=5)
+    console.print(breakdown_report(found))
     console.print(f"memprof: wrote {result.path}", highlight=False, markup=False)

@@ -9,7 +9,7 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["int8_tensors", "managed_bytes", "model_tensors", "parameter_tensors", "state_tensors", "tensors_in"]
+__all__ = ["local", "managed_bytes", "model_tensors", "plain_name", "state_tensors", "tensors_in"]
 
 
 def model_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor, str]]:
@@ -25,6 +25,11 @@ def model_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor, s
         for attribute, value in vars(module).items():
             if isinstance(value, torch.Tensor) and value.grad_fn is None:
                 yield "buffer", value, prefix + attribute
+
+
+def plain_name(name: str) -> str:
+    """Return a module's or tensor's name without what ``torch.compile`` puts around a module."""
+    return name.replace("_orig_mod.", "").removesuffix("_orig_mod").removesuffix(".")
 
 
 def parameter_tensors(name: str, parameter: torch.Tensor) -> list[tuple[str, torch.Tensor, str]]:

@@ -17,7 +17,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from memprof.capture.marks import NO_GRAD, TRAINING, module_mark, saved_mark, seen_mark, sight_mark
-from memprof.capture.sights import local, model_tensors, state_tensors, tensors_in
+from memprof.capture.sights import local, model_tensors, plain_name, state_tensors, tensors_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -47,7 +47,7 @@ class Watcher:
     def name(self, model: torch.nn.Module, prefix: str = "") -> None:
         """Give `model` and all modules in it their names."""
         for name, module in model.named_modules():
-            self._modules[id(module)] = weakref.ref(module), f"{prefix}.{name}".strip(".")
+            self._modules[id(module)] = weakref.ref(module), plain_name(f"{prefix}.{name}".strip("."))
 
     def name_of(self, module: torch.nn.Module) -> str | None:
         """Return the name of a module; None if it was never named."""
@@ -69,9 +69,9 @@ class Watcher:
         """Look at all that a model holds."""
         before = f"{prefix}." if prefix else ""
         for finer, tensor, name in model_tensors(model):
-            self.see("weights", finer, (tensor,), before + name)
+            self.see("weights", finer, (tensor,), plain_name(before + name))
         for name, parameter in model.named_parameters():
-            self._parameters[id(parameter)] = before + name
+            self._parameters[id(parameter)] = plain_name(before + name)
 
     def see_gradients(self, parameters: Iterable[torch.Tensor]) -> None:
         """Look at the gradients that parameters have now."""
@@ -87,6 +87,8 @@ class Watcher:
 
     def enter(self, module: torch.nn.Module, _inputs: object) -> None:
         """Begin the range of a module: the global forward pre-hook."""
+        if torch.compiler.is_compiling():
+            return  # a graph is traced: a mark in it would break it in two
         name = self.name_of(module)
         mode = NO_GRAD if not torch.is_grad_enabled() else TRAINING if module.training else ""
         mark = _RecordFunctionFast(module_mark(type(module).__name__ if name is None else name, mode))
@@ -95,6 +97,8 @@ class Watcher:
 
     def leave(self, module: torch.nn.Module, _inputs: object, output: object) -> None:
         """End the range of a module, and look at what it returned: the global forward hook."""
+        if torch.compiler.is_compiling():
+            return
         tensors = tuple(tensors_in(output))
         if tensors:
             with _RecordFunctionFast(seen_mark(), tensors):

@@ -22,7 +22,9 @@ def capture_report(result: CaptureResult) -> Text:
         text.append("CPU capture (no CUDA device used): real allocations from the profiler, no caching allocator\n")
     else:
         text.append(f"{result.source} on {clean(result.device)}\n")
-    if result.status != "ok":
+    if result.status == "interrupted":
+        text.append("interrupted: the file has what happened until then\n", style="bold")
+    elif result.status != "ok":
         text.append(f"ran out of memory: {clean(result.reason or 'no reason given', 400)}\n", style="bold red")
     text.append(f"peak allocated {format_bytes(result.peak_allocated_bytes)}", style="bold")
     text.append(f" ({result.peak_allocated_bytes:,} B)")

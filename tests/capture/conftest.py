@@ -15,6 +15,7 @@ class Recording:
     """A file that a capture wrote, read without memprof's own reader."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self.snapshot = pickle.loads(path.read_bytes())
         self.entries = self.snapshot["device_traces"][0]
         self.memprof = self.snapshot["memprof"]
@@ -89,6 +90,6 @@ def recorded(tmp_path_factory):
     return record
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def read():
     return Recording

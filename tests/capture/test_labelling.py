@@ -3,67 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from scripted import Script
 
-from memprof.capture.labelling import label
 from memprof.capture.marks import module_mark, phase_mark, saved_mark, seen_mark, sight_mark
 from memprof.capture.phases import NODE
-from memprof.capture.timeline import MemoryEvent, Op, TensorSight, Timeline
 from memprof.categories.category import Category
-
-
-class Script:
-    """Writes a timeline in the order in which things happen."""
-
-    def __init__(self):
-        self.rank = 0
-        self.ops = []
-        self.memory = []
-        self.open = []
-
-    def tick(self):
-        self.rank += 1
-        return self.rank
-
-    def begin(self, name, *tensors, sequence=-1, backward=False, operator=True):
-        parent = self.open[-1] if self.open else -1
-        self.open.append(len(self.ops))
-        sights = tuple(
-            TensorSight(address, dtype, shape, 4 if dtype == "float32" else 2) for address, dtype, shape in tensors
-        )
-        self.ops.append(
-            {
-                "name": name,
-                "parent": parent,
-                "start": self.tick(),
-                "sequence": sequence,
-                "backward": backward,
-                "operator": operator,
-                "tensors": sights,
-            }
-        )
-
-    def end(self, count=1):
-        for _ in range(count):
-            self.ops[self.open.pop()]["end"] = self.tick()
-
-    def op(self, name, *tensors, **options):
-        self.begin(name, *tensors, **options)
-        self.end()
-
-    def alloc(self, address, size):
-        self._memory(address, size)
-
-    def free(self, address, size):
-        self._memory(address, -size)
-
-    def _memory(self, address, size):
-        at = self.tick()
-        op = self.open[-1] if self.open else -1
-        self.memory.append(MemoryEvent(at=at, time_ns=at, address=address, size=size, op=op))
-
-    def labels(self, device="cuda"):
-        assert not self.open
-        return label(Timeline(ops=[Op(**op) for op in self.ops], memory=self.memory, device=device)).labels
 
 
 @pytest.fixture
@@ -471,3 +415,80 @@ def test_the_tensor_that_fills_the_allocation_gives_its_shape(script):
     script.end()
     (item,) = script.labels()
     assert item.shape == (4, 4)
+
+
+def test_logits_are_what_a_cross_entropy_is_given(script):
+    script.begin(phase_mark("forward", 0))
+    script.begin("aten::mm")
+    script.alloc(1, 32)
+    script.end()
+    script.op("aten::cross_entropy_loss", (1, "float32", (2, 4)), (9, "int64", (2,)))
+    script.end()
+    script.begin(phase_mark("backward", 0))
+    script.free(1, 32)
+    script.end()
+    assert kind(script.labels()[0]) == (Category.ACTIVATIONS, "logits")
+
+
+@pytest.mark.parametrize("unfinished", [True, False])
+def test_a_forward_that_was_cut_off_keeps_its_activations(script, unfinished):
+    # given a forward that no backward follows
+    script.begin(phase_mark("forward", 0))
+    script.begin("aten::gelu")
+    script.alloc(1, 32)
+    script.end()
+    script.op(saved_mark(), (1, "float32", (8,)))
+    script.end()
+    (item,) = script.labels(unfinished=unfinished)
+    expected = (Category.ACTIVATIONS, "saved") if unfinished else (Category.TEMPORARIES, "forward")
+    assert kind(item) == expected
+
+
+@pytest.mark.parametrize("phase", ["forward", "backward"])
+def test_what_processes_exchange_in_backward_is_a_bucket(script, phase):
+    script.begin(phase_mark("init", -1))
+    script.begin("aten::empty")
+    script.alloc(1, 32)
+    script.end(2)
+    script.begin(phase_mark(phase, 0))
+    script.op("c10d::allreduce_", (1, "float32", (8,)))
+    script.end()
+    (item,) = script.labels()
+    assert kind(item) == ((Category.GRADIENTS, "bucket") if phase == "backward" else (Category.TEMPORARIES, "init"))
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_forward_that_runs_again_in_backward(script, stays):
+    # given a node in which ops make autograd nodes, as checkpointing does, and hooks of its own hide what is saved
+    script.begin(phase_mark("backward", 0))
+    script.begin(NODE + "AddmmBackward0", sequence=1)
+    script.begin("aten::gelu", sequence=9)
+    script.alloc(1, 32)
+    script.end()
+    if not stays:
+        script.free(1, 32)
+    script.op("aten::add", sequence=10)
+    if stays:
+        script.free(1, 32)
+    script.end(2)
+    (item,) = script.labels()
+    assert kind(item) == ((Category.ACTIVATIONS, "recomputed") if stays else (Category.TEMPORARIES, "backward"))
+
+
+def test_what_was_there_before_the_recording_has_a_label_too(script):
+    # given a weight at an address that nobody allocated, seen expanded before it was looked at, and a cast of it
+    script.begin(phase_mark("forward", 0))
+    script.op("aten::add", (1, "float32", (16, 16)))
+    script.op(sight_mark("weights", "base", "fc.bias"), (1, "float32", (16,)))
+    script.begin("aten::_to_copy", (1, "float32", (16,)))
+    script.alloc(2, 32)
+    script.end()
+    script.free(2, 32)
+    script.end()
+
+    # then
+    (before,) = script.base()
+    assert kind(before) == (Category.WEIGHTS, "base")
+    assert (before.born, before.address, before.size, before.parameter) == (-1, 1, 64, "fc.bias")
+    (cast,) = script.labels()
+    assert (kind(cast), cast.parameter) == ((Category.WEIGHT_CASTS, "base"), "fc.bias")

@@ -1,0 +1,82 @@
+"""``memprof run``: any training script, unmodified."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+from memprof.commands.simulated import inside_simulation, run_in_child, simulated_device
+from memprof.errors import CaptureError, MemprofError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+__all__ = ["run"]
+
+
+def run(
+    target: str, arguments: Sequence[str], *, module: bool, output: Path, steps: int | None, simulate: str | None,
+    device: str, labels: bool, stacks: str, max_entries: int, absolute_paths: bool,
+) -> None:  # fmt: skip
+    """Run a script, or with `module` a module, and record it; end as it ends.
+
+    Only stderr is written to, and only after the script ended, so that its output is what it would be without memprof.
+
+    Raises
+    ------
+    MemprofError
+        If torch is missing, an option is wrong, or the file cannot be written.
+
+    """
+    if simulate is not None and not inside_simulation():
+        run_in_child(simulate)
+    try:
+        from memprof.capture.record import record
+        from memprof.capture.script import own_traceback, run_as_main
+    except ModuleNotFoundError as error:
+        raise CaptureError(
+            f"a recording needs {error.name}, which is not installed: pip install 'memprof[capture]'"
+        ) from error
+    recording = record(
+        output,
+        device=device if simulate is None else simulated_device(simulate, device),
+        steps=steps,
+        labels=labels,
+        stacks=stacks,
+        max_entries=max_entries,
+        absolute_paths=absolute_paths,
+        made_by={"script": os.path.basename(target)},  # noqa: PTH119 - of a module's name too
+    )
+    alive: Any = None
+    try:
+        with recording:
+            alive = run_as_main(target, arguments, module=module)
+    except MemprofError:
+        raise
+    except KeyboardInterrupt:
+        _say(recording.result)
+        # As Python ends: by the signal itself, so that a shell or a scheduler sees it.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    except SystemExit:
+        _say(recording.result)
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever the script raised
+        shown = error.with_traceback(own_traceback(error.__traceback__))
+        sys.excepthook(type(shown), shown, shown.__traceback__)
+        sys.exit(1)
+    finally:
+        del alive
+    _say(recording.result)
+
+
+def _say(result: Any) -> None:
+    if result is None:
+        return
+    from memprof.report.capture import capture_report
+    from memprof.report.console import make_console
+
+    make_console(stderr=True).print(capture_report(result))
