@@ -23,7 +23,10 @@ app = typer.Typer(
 )
 
 QUANTIZATIONS = "none, bnb.nf4, bnb.nf4-dq, bnb.fp4, bnb.fp4-dq or bnb.int8-training."
-FIXES = "autocast-output, bf16-true, checkpointed-loss or lm-head-chunk-32: the run without one cause of memory."
+FIXES = (
+    "autocast-output, bf16-true, half-frozen-weights, checkpointed-loss or lm-head-chunk-32: "
+    "the run without one cause of memory."
+)
 PRECISIONS = "32-true, 16-true, bf16-true, 16-mixed (with GradScaler) or bf16-mixed."
 
 
@@ -77,6 +80,15 @@ def capture(
     mbs: Annotated[int, typer.Option(help="Samples of a micro-batch.")] = 1,
     seq: Annotated[int, typer.Option(help="Tokens of a sample.")] = 1037,
     fix: Annotated[str | None, typer.Option(help=FIXES, show_default=False)] = None,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Also profile a step into run.trace.json.gz, for memprof profile.")
+    ] = False,
+    profile_steps: Annotated[
+        str | None, typer.Option(help="Which: 1, or 2-4, counted from 0; the last one otherwise.", show_default=False)
+    ] = None,
+    profile_stacks: Annotated[
+        bool, typer.Option("--profile-stacks", help="Python's calls too: a larger and slower profile.")
+    ] = False,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
@@ -85,7 +97,15 @@ def capture(
 
     recipe, recorder = split_options(options)
     varied = {"model": model, "quant": quant, "precision": precision, "mbs": mbs, "seq": seq, "fix": fix}
-    run({**varied, **recipe}, output=output, as_json=as_json, **recorder)
+    run(
+        {**varied, **recipe},
+        output=output,
+        profile=profile or profile_stacks or profile_steps is not None,
+        profile_steps=profile_steps,
+        profile_stacks=profile_stacks,
+        as_json=as_json,
+        **recorder,
+    )
 
 
 @app.command(
@@ -166,6 +186,17 @@ def growth(
     run(folder, over=over, by=by, as_json=as_json)
 
 
+@app.command(epilog="Example:  memprof fixes sweep")
+def fixes(
+    folder: Annotated[Path, typer.Argument(help="Directory of a sweep with --fix none and others.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say what each fix of a sweep saves: as the runs without it predict, and as the runs with it show."""
+    from memprof.commands.fixes import run
+
+    run(folder, as_json=as_json)
+
+
 @app.command(epilog="Example:  memprof compare plain.pickle nf4.pickle --by op")
 def compare(
     a: Annotated[Path, typer.Argument(help="A snapshot.")],
@@ -203,6 +234,22 @@ def explain(
     from memprof.commands.explain import run
 
     run(source, as_json=as_json)
+
+
+@app.command(epilog="Example:  memprof profile run.trace.json.gz")
+def profile(
+    file: Annotated[Path, typer.Argument(help="What memprof capture --profile, or torch.profiler, wrote.")],
+    snapshot: Annotated[
+        Path | None,
+        typer.Option(help="Snapshot of the same run; the one beside the profile otherwise.", show_default=False),
+    ] = None,
+    top: Annotated[int, typer.Option(min=0, help="How many modules, ops and kernels to list.")] = 15,
+    as_json: AsJson = False,
+) -> None:
+    """Say what time and memory a profile spends on each module and op, and whether the allocator agrees."""
+    from memprof.commands.profile import run
+
+    run(file, snapshot=snapshot, top=top, as_json=as_json)
 
 
 @app.command(epilog="Example:  memprof scrub run.pickle public.pickle")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from memprof.capture.devices import MAX_ENTRIES
 from memprof.capture.observer import LabellingObserver, Observer
 from memprof.capture.session import CaptureResult, Session, check_output, choose_device, ran_out
-from memprof.errors import CaptureError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,10 +63,6 @@ def capture(
     session = Session(recorded, labels=labels, stacks=stacks, max_entries=max_entries, profile=profile)
     path = check_output(output)
     config.check(recorded.device)
-    if profile is not None and profile.last >= config.micro_steps:
-        raise CaptureError(
-            f"--profile-steps: there is no step {profile.last}; the run has {config.micro_steps}, counted from 0"
-        )
     tell = progress or (lambda _text, _done, _total: None)
     run = _Run(config, session, tell)
     session.start()

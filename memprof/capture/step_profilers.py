@@ -19,7 +19,7 @@ from memprof.errors import CaptureError
 if TYPE_CHECKING:
     from torch.profiler import profile
 
-__all__ = ["ProfiledSteps", "StepProfilers", "parse_steps"]
+__all__ = ["ProfiledSteps", "StepProfilers", "chosen_steps"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,20 +32,23 @@ class ProfiledSteps:
     """Record Python's calls (``with_stack``): four fifths of the trace, and most of the time that profiling takes."""
 
 
-def parse_steps(text: str) -> tuple[int, int]:
-    """Read ``N`` or ``N-M``.
+def chosen_steps(text: str | None, steps: int, *, stacks: bool) -> ProfiledSteps:
+    """Read ``N`` or ``N-M``; without it take the last of a run of so many `steps`.
 
     Raises
     ------
     CaptureError
-        If it is neither.
+        If it is neither, or the run has no such step.
     """
+    if text is None:
+        return ProfiledSteps(first=steps - 1, last=steps - 1, stacks=stacks)
     match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", text)
     if match is None or int(match[1]) > int(match[2] or match[1]):
-        raise CaptureError(
-            f"--profile-steps {text}: give a step, such as 1, or a range, such as 10-12; they count from 0"
-        )
-    return int(match[1]), int(match[2] or match[1])
+        raise CaptureError(f"--profile-steps {text}: give a step, such as 1, or a range, such as 1-3, counted from 0")
+    chosen = ProfiledSteps(first=int(match[1]), last=int(match[2] or match[1]), stacks=stacks)
+    if chosen.last >= steps:
+        raise CaptureError(f"--profile-steps {text}: the run has steps 0 to {steps - 1}")
+    return chosen
 
 
 class StepProfilers:

@@ -29,6 +29,9 @@ def run(
     stacks: str,
     max_entries: int,
     absolute_paths: bool,
+    profile: bool,
+    profile_steps: str | None,
+    profile_stacks: bool,
     as_json: bool,
 ) -> None:
     """Capture one run of a recipe and say what was written.
@@ -45,6 +48,7 @@ def run(
         import torch  # noqa: F401 - looked for first, so that its absence is told in one line
 
         from memprof.capture.recorder import capture
+        from memprof.capture.step_profilers import chosen_steps
         from memprof.recipes.registry import make_recipe, settings_for
     except ModuleNotFoundError as error:
         raise CaptureError(
@@ -62,6 +66,7 @@ def run(
             labels=labels,
             stacks=stacks,
             max_entries=max_entries,
+            profile=chosen_steps(profile_steps, config.micro_steps, stacks=profile_stacks) if profile else None,
             absolute_paths=absolute_paths,
             progress=tell,
         )
@@ -72,7 +77,8 @@ def _print(result: CaptureResult, *, as_json: bool) -> None:
     if as_json:
         from memprof.report.as_json import to_text
 
-        sys.stdout.write(to_text({"format": 1, **asdict(result), "path": str(result.path)}) + "\n")
+        trace = None if result.profile is None else str(result.profile)
+        sys.stdout.write(to_text({"format": 1, **asdict(result), "path": str(result.path), "profile": trace}) + "\n")
         return
     from memprof.report.capture import capture_report
     from memprof.report.console import make_console

@@ -36,4 +36,6 @@ def capture_report(result: CaptureResult) -> Text:
         f"\n{result.entries:,} trace entries, {result.labelled:,} allocations labelled, {result.seconds:.1f} s\n"
     )
     text.append(f"wrote {clean(str(result.path))}; next: memprof breakdown {clean(str(result.path))}")
+    if result.profile is not None:
+        text.append(f"\nwrote {clean(str(result.profile))}; next: memprof profile {clean(str(result.profile))}")
     return text
