@@ -197,7 +197,7 @@ class Recording:
                 made_by=self._made_by,
             )
         except MemprofError as failure:
-            if error is None:
+            if error is None or (isinstance(error, SystemExit) and not error.code):
                 raise
             # The run's own error is on its way, and is the one to be seen.
             sys.stderr.write(f"memprof: {failure}\n")

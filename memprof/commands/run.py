@@ -40,6 +40,7 @@ def run(
         raise CaptureError(
             f"a recording needs {error.name}, which is not installed: pip install 'memprof[capture]'"
         ) from error
+    name = os.path.basename(target)  # noqa: PTH119 - of a module's name too
     recording = record(
         output,
         device=device if simulate is None else simulated_device(simulate, device),
@@ -48,7 +49,8 @@ def run(
         stacks=stacks,
         max_entries=max_entries,
         absolute_paths=absolute_paths,
-        made_by={"script": os.path.basename(target)},  # noqa: PTH119 - of a module's name too
+        # Not the arguments of the script: who knows what is in them.
+        made_by={"script": name, "command": f"memprof run {'-m ' if module else ''}{name}"},
     )
     alive: Any = None
     try:
