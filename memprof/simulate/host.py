@@ -98,6 +98,10 @@ class HostValues:
             self.forget(outputs)
             return
         targets = {id(tensor) for tensor in outputs} if in_place and overwrites else set()
+        decided = self._decided(op, args)
+        if decided is not None and len(outputs) == 1:
+            self.write(outputs[0], torch.full(outputs[0].size(), decided, dtype=outputs[0].dtype))
+            return
         try:
             with torch.no_grad():
                 result = op(*self._to_host(args, targets), **{k: self._to_host(v, targets) for k, v in kwargs.items()})
@@ -107,6 +111,23 @@ class HostValues:
                         self.write(tensor, values)
         except Exception:  # noqa: BLE001  # whatever stops the op on the host, its result is unknown
             self.forget(outputs)
+
+    def _decided(self, op: Any, args: Sequence[Any]) -> bool | None:
+        """Return what a logical op gives whatever its unknown side is: all true "or" x, all false "and" x.
+
+        Generation stops this way: at the length that was asked for, whichever tokens were drawn.
+        """
+        absorbing = _ABSORBING.get(op._schema.name)
+        if absorbing is None:
+            return None
+        sides = [side for side in args[:2] if isinstance(side, torch.Tensor)]
+        if absorbing and any(side.dtype != torch.bool for side in sides):
+            return None
+        for side in sides:
+            known = self.view(side)
+            if known is not None and known.numel() and bool((known.bool() == absorbing).all()):
+                return absorbing
+        return None
 
     def _target(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return where to write a tensor's values; None if they cover only part of an unknown storage."""
@@ -130,6 +151,13 @@ class HostValues:
         if isinstance(value, torch.device):
             return torch.device("cpu")
         return value
+
+
+_ABSORBING = {
+    **{f"aten::{name}": True for name in ("bitwise_or", "bitwise_or_", "logical_or", "logical_or_")},
+    **{f"aten::{name}": False for name in ("bitwise_and", "bitwise_and_", "logical_and", "logical_and_")},
+}
+"""Logical ops and the value of one side that decides them."""
 
 
 class _UnknownError(Exception):
