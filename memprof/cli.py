@@ -62,12 +62,20 @@ def breakdown(
     by: Annotated[str | None, typer.Option(help="Also list by module, op, dtype, shape, parameter or stack.")] = None,
     device: Annotated[int | None, typer.Option(help="Only this device.")] = None,
     top: Annotated[int, typer.Option(min=0, help="How many of the largest allocations to list.")] = 10,
+    alloc_conf: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CONF",
+            help="Also replay under another PYTORCH_CUDA_ALLOC_CONF, such as expandable_segments:True.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say where every byte of a snapshot is: categories at the peak, their causes, the largest allocations."""
     from memprof.commands.breakdown import run
 
-    run(file, at=at, by=by, device=device, top=top, as_json=as_json)
+    run(file, at=at, by=by, device=device, top=top, alloc_conf=alloc_conf, as_json=as_json)
 
 
 @app.command(epilog="Example:  memprof capture --mbs 16 --quant bnb.nf4 --precision 16-mixed -o run.pickle")

@@ -62,6 +62,9 @@ class WhatIf:
     reserved: NDArray[np.int64]
     """Reserved bytes under the other settings; row i is the state after event i - 1 of the recording."""
     failures: tuple[Failure, ...]
+    """In the first order of addresses."""
+    failures_by_order: tuple[tuple[Failure, ...], ...]
+    """In each order of addresses; the first is `failures`."""
     capacity: int | None
     """Bytes that the allocator could get; known where the recording has an ``oom``, or given."""
     notes: tuple[str, ...]
@@ -127,6 +130,7 @@ def what_if(
         allocated_peak=chosen.allocator.counters.allocated_peak,
         reserved=chosen.reserved,
         failures=tuple(chosen.failures),
+        failures_by_order=tuple(tuple(run.failures) for run in runs),
         capacity=capacity,
         notes=notes,
     )

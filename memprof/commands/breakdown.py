@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
-from memprof.errors import MemprofError
+from memprof.errors import InputError, MemprofError
 from memprof.trace import start
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    from memprof.analysis.breakdown import Breakdown
+    from memprof.analysis.whatif_report import OtherSettings
     from memprof.trace import PendingTrace
-    from memprof.trace.model import Trace
+    from memprof.trace.model import Settings, Trace
 
 __all__ = ["run"]
 
 BY = ("module", "op", "dtype", "shape", "parameter", "stack")
 SLOW_BYTES = 20_000_000
 """A file larger than this gets a progress bar while it is read."""
+SLOW_EVENTS = 100_000
+"""A device with more events than this gets a progress bar while it is replayed under other settings."""
 
 
-def run(file: Path, *, at: str, by: str | None, device: int | None, top: int, as_json: bool) -> None:
+def run(
+    file: Path, *, at: str, by: str | None, device: int | None, top: int, alloc_conf: str | None, as_json: bool
+) -> None:
     """Print the breakdown of `file`.
 
     Raises
@@ -32,6 +40,11 @@ def run(file: Path, *, at: str, by: str | None, device: int | None, top: int, as
     """
     if by is not None and by not in BY:
         raise MemprofError(f"--by {by!r} is no grouping: use one of {', '.join(BY)}")
+    settings = None
+    if alloc_conf is not None:
+        from memprof.allocator.conf import parse_alloc_conf
+
+        settings = parse_alloc_conf(alloc_conf)
     pending = start(str(file))  # another process reads while this one imports
     from memprof.analysis.breakdown import break_down
     from memprof.analysis.groups import group_live
@@ -40,7 +53,14 @@ def run(file: Path, *, at: str, by: str | None, device: int | None, top: int, as
         from memprof.report.as_json import breakdown_json, to_text
 
         result = break_down(pending.result(), at=at, device=device, top=top)
-        sys.stdout.write(to_text(breakdown_json(result)) + "\n")
+        document = breakdown_json(result)
+        if settings is not None:
+            from memprof.report.whatif import other_settings_json
+
+            for asked in _ask(result, settings):
+                each = next(each for each in document["devices"] if each["device"] == asked.device)
+                each["alloc_conf"] = other_settings_json(asked)
+        sys.stdout.write(to_text(document) + "\n")
         return
     from memprof.analysis.findings import top_finding
     from memprof.report.console import breakdown_report, make_console
@@ -51,12 +71,43 @@ def run(file: Path, *, at: str, by: str | None, device: int | None, top: int, as
     if by is not None:
         limit = max(top, 1) * 4
         groups = [group_live(each.account, each.shown.event, ("category", by), top=limit) for each in result.devices]
+    asked_of = [] if settings is None else _ask(result, settings)
     console = make_console()
     console.print(breakdown_report(result, by=by, groups=groups))
+    if asked_of:
+        from memprof.report.whatif import other_settings_parts
+
+        for asked in asked_of:
+            console.print(*other_settings_parts(asked, result.trace.source, several=len(result.devices) > 1), sep="\n")
     found = [finding for each in result.devices if (finding := top_finding(each.account)) is not None]
     if found:
         console.print()
         console.print(finding_line(max(found, key=lambda finding: finding.size)))
+
+
+def _ask(result: Breakdown, settings: Settings) -> list[OtherSettings]:
+    """Replay every device under other settings; a device that cannot be is left out, unless none can."""
+    from memprof.analysis.whatif_report import ask_settings
+    from memprof.report.progress import bar
+
+    answers, refusals = [], []
+    for each in result.devices:
+        try:
+            if len(each.account.device.events) < SLOW_EVENTS or not sys.stderr.isatty():
+                answers.append(ask_settings(each.account, settings))
+                continue
+            with bar("replaying under other settings", 100) as advance:
+                tell = partial(_percent, advance)
+                answers.append(ask_settings(each.account, settings, progress=tell))
+        except InputError as error:
+            refusals.append(error)
+    if not answers:
+        raise refusals[0]
+    return answers
+
+
+def _percent(advance: Callable[[int, int], None], part: float) -> None:
+    advance(int(part * 100), 100)
 
 
 def _read(pending: PendingTrace, file: Path) -> Trace:
