@@ -67,7 +67,7 @@ def analyze(summary: ProfileSummary, *, top: int = 10) -> HtaResult:
             from hta.trace_analysis import TraceAnalysis
     except ModuleNotFoundError as error:
         raise UnsupportedError(
-            f"Holistic Trace Analysis of the GPU's time needs {error.name}, which is not installed: pip install 'memprof[hta]'"
+            f"Holistic Trace Analysis needs {error.name}, which is not installed: pip install 'memprof[hta]'"
         ) from error
     path = summary.profile.path
     rank = summary.profile.rank or 0

@@ -20,6 +20,7 @@ _BLOCK = 1 << 20
 _VALUE_END = 64 << 20
 """Characters that one value may have; events have hundreds."""
 _SPACE = re.compile(r"[ \t\r\n]*")
+_NUMBER = re.compile(r"[0-9.eE+-]*")
 
 
 def items_of(file: io.BufferedReader, opened: str) -> Iterator[tuple[str, Any]]:
@@ -87,8 +88,9 @@ class _Text:
         while True:
             try:
                 value, end = self._scan(self._text, self._at)
-                # A number may go on in the next block.
-                if end < len(self._text) or self._ended:
+                # A number may go on in the next block, also where it could end here: 0. is 0 until its next digit.
+                reach = _NUMBER.match(self._text, end) if type(value) in (int, float) else None
+                if (reach.end() if reach else end) < len(self._text) or self._ended:
                     self._at = end
                     return value
             except json.JSONDecodeError as error:
