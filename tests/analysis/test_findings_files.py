@@ -18,6 +18,7 @@ from memprof.commands.explain import run
 from memprof.errors import InputError
 from memprof.trace import load
 from memprof.trace.model import Settings, Source, StackTable, Trace
+from memprof.trace.snapshot import read_snapshot
 
 ROOT = Path(__file__).parents[2]
 TRACES = ROOT / "traces"
@@ -228,6 +229,40 @@ def test_request_that_fails_beside_enough_free_memory_is_fragmentation():
 
     assert finding.size == 80 * 4 * MIB
     assert "209.7 MB could not be had" in finding.title
+
+
+PYTHON = "/site-packages/"
+FORWARD = [
+    {"name": "forward", "filename": f"{PYTHON}bitsandbytes/nn/modules.py", "line": 1},
+    {"name": "train", "filename": "train.py", "line": 9},
+]
+REBUILDING = [{"name": "dequantize_4bit", "filename": f"{PYTHON}bitsandbytes/functional.py", "line": 1}, *FORWARD]
+BACKWARD = [{"name": "torch::autograd::Engine::evaluate_function(void)", "filename": "??", "line": 0}]
+WEIGHT = 3 * MIB
+
+
+def without_labels(lives_until):
+    """A file without labels: an activation, a rebuilt weight that lives until then, and a gradient."""
+    order = [("alloc", 0, FORWARD), ("alloc", 1, REBUILDING), ("alloc", 2, BACKWARD), ("free_requested", 2, [])]
+    order.insert(2 if lives_until == "forward" else 3, ("free_requested", 1, []))
+    trace = [
+        {"action": action, "addr": (1 << 40) + at * WEIGHT, "size": WEIGHT, "stream": 0, "time_us": i, "frames": frames}
+        for i, (action, at, frames) in enumerate(order)
+    ]
+    return read_snapshot({"segments": [], "device_traces": [trace]}, path="stranger.pickle")
+
+
+def test_rebuilt_weight_that_lives_into_backward_is_found_by_rules_as_likely():
+    (explained,) = explain_trace(without_labels("backward"))
+
+    (finding,) = explained.findings
+    assert (finding.id, finding.size, finding.certainty.value) == ("dequantized-weights-kept", WEIGHT, "likely")
+
+
+def test_rebuilt_weight_that_goes_in_forward_is_not_found_by_rules():
+    (explained,) = explain_trace(without_labels("forward"))
+
+    assert explained.findings == ()
 
 
 @pytest.mark.wild

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from findings_runs import MBS, TOKENS, VOCABULARY, WIDTH, plain  # noqa: E402 - needs torch
+from findings_runs import MBS, TOKENS, VOCABULARY, WIDTH, plain, quantized  # noqa: E402 - needs torch
 
 from memprof.analysis.account import open_account  # noqa: E402 - beside the others
 from memprof.analysis.findings import find_all  # noqa: E402 - beside the others
@@ -79,7 +79,12 @@ def test_adapters_are_not_taken_for_an_output_layer(tmp_path):
     assert {"logits-dominate", "logits-copied"} & set(found) == set()
 
 
-def test_logits_that_nobody_named_are_known_by_the_highest_weight(tmp_path):
-    found = train(tmp_path / "run.pickle", plain(wide=2048))
+@pytest.mark.parametrize(
+    "make", [plain(wide=2048), lambda: quantized(wide=2048)().to("cpu")], ids=["plain", "beside packed weights"]
+)
+def test_width_of_logits_that_nobody_named_is_that_of_the_highest_weight(make, tmp_path):
+    pytest.importorskip("bitsandbytes")
+
+    found = train(tmp_path / "run.pickle", make)
 
     assert found["logits-dominate"].size == 4 * FULL * MBS * TOKENS * 2048

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from memprof.categories.category import Category
 from memprof.units import format_bytes
 
 if TYPE_CHECKING:
     from memprof.analysis.findings.finding import Finding
-    from memprof.analysis.findings.view import View
+    from memprof.analysis.findings.view import Mask, View
 
 __all__ = ["dequantized_kept"]
 
 
 def dequantized_kept(view: View) -> Finding | None:
-    """Find full-precision copies of quantized weights that were made in forward and are alive when it is over.
+    """Find full-precision copies of quantized weights that were made in forward and are alive when backward begins.
 
     bitsandbytes rebuilds a weight for one matrix product and lets go of it; a copy that autograd saves (a plain
     ``F.linear`` on the rebuilt weight does that) undoes what quantization saved. At a peak within forward only what
     autograd saved counts, since the others may be about to go.
     """
-    kept = view.account.classification.saved | (view.account.replay.allocations.freed > _end_of_forward(view))
-    mask = view.live & view.of(Category.DEQUANTIZED) & view.text("finer", {"forward"}) & kept
+    kept = view.account.classification.saved | _alive_in_backward(view)
     return view.finding(
-        mask,
+        view.live & view.of(Category.DEQUANTIZED) & view.text("finer", {"forward"}) & kept,
         id="dequantized-weights-kept",
         title=lambda size: f"Dequantized copies of quantized weights are kept for backward: {format_bytes(size)}",
         category=Category.DEQUANTIZED,
@@ -36,7 +37,12 @@ def dequantized_kept(view: View) -> Finding | None:
     )
 
 
-def _end_of_forward(view: View) -> int:
-    """Return the end of the forward phase that made the peak; the end of the trace where nothing marks it."""
-    ends = [phase.end for phase in view.phases if phase.phase == "forward" and phase.begin <= view.event]
-    return ends[-1] if ends else len(view.account.device.events)
+def _alive_in_backward(view: View) -> Mask:
+    """Tell which allocations are alive when the first allocation of backward after their own is made."""
+    allocations = view.account.replay.allocations
+    starts = np.sort(allocations.born[view.born_in("backward")])
+    if not len(starts):
+        return np.zeros(len(allocations), np.bool_)
+    at = np.searchsorted(starts, allocations.born)
+    follows = at < len(starts)
+    return np.asarray(follows & (allocations.freed > starts[np.minimum(at, len(starts) - 1)]), np.bool_)

@@ -92,8 +92,9 @@ def _logits(view: View) -> tuple[Mask, bool]:
     if not widths:
         texts = view.texts("shape", view.of(Category.WEIGHTS))
         shapes = [[int(part) for part in text.split(",") if part] for text in texts]
-        highest = max((shape for shape in shapes if len(shape) == 2), default=[0, 0])
-        widths = {str(highest[0])} if highest[0] >= WIDE * highest[1] > WIDE else set()
+        # Packed storage of quantized weights is one element wide.
+        highest = max((shape for shape in shapes if len(shape) == 2 and shape[1] > WIDE), default=[0, 0])
+        widths = {str(highest[0])} if highest[0] >= WIDE * highest[1] > 0 else set()
     flowing = view.of(Category.ACTIVATIONS, Category.GRADIENTS, Category.TEMPORARIES) & ~view.text(
         "finer", {"parameter", "init"}
     )
