@@ -15,7 +15,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["RECIPE_DEFAULTS", "RECORDER_OPTIONS", "AsJson", "capture_options", "split_options"]
+__all__ = ["RECIPE_DEFAULTS", "RECORDER_OPTIONS", "AsJson", "capture_options", "recipe_options", "split_options"]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON instead of tables.")]
 Command = TypeVar("Command", bound="Callable[..., None]")
@@ -86,9 +86,18 @@ RECORDER_OPTIONS = frozenset(parameter.name for parameter in _parameters(_of_the
 
 def capture_options(command: Command) -> Command:
     """Add the options of a capture to `command`, which takes them as ``**options``, before its last own one."""
+    return _with_options(command, [*_parameters(_of_the_recipe), *_parameters(_of_the_recorder)])
+
+
+def recipe_options(command: Command) -> Command:
+    """Add those of the recipe only, but for what `command` has itself, with a default of its own."""
+    own = inspect.signature(command).parameters
+    return _with_options(command, [each for each in _parameters(_of_the_recipe) if each.name not in own])
+
+
+def _with_options(command: Command, shared: list[inspect.Parameter]) -> Command:
     signature = inspect.signature(command, eval_str=True)
     own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    shared = [*_parameters(_of_the_recipe), *_parameters(_of_the_recorder)]
     own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
     command.__signature__ = signature.replace(parameters=[*own[:-1], *shared, own[-1]])  # type: ignore[attr-defined] # what inspect looks for first
     return command

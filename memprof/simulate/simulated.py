@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from memprof.allocator.driver import AddressOrder
+from memprof.allocator.snapshot import device_trace
 from memprof.errors import MemprofError
 from memprof.simulate.bitsandbytes_library import install_native_library
 from memprof.simulate.cards import Card, card_named
@@ -20,7 +21,7 @@ from memprof.simulate.support import TORCH_VERSION, check_support
 if TYPE_CHECKING:
     from memprof.simulate.bitsandbytes_library import NativeLibrary
     from memprof.simulate.caveats import Caveat
-    from memprof.trace.model import Settings
+    from memprof.trace.model import DeviceTrace, Settings
 
 __all__ = ["SimulatedDevice", "install", "installed"]
 
@@ -55,6 +56,11 @@ class SimulatedDevice:
     def snapshot(self) -> dict[str, Any]:
         """Return what ``torch.cuda.memory._snapshot()`` returns: plain values, ready for ``pickle``."""
         return self._device.snapshot()
+
+    def recording(self) -> DeviceTrace:
+        """Return everything that the allocator did so far, as if it had been recorded from the start."""
+        with self._device.memory.held():
+            return device_trace(self._device.memory.allocator)
 
     def figures(self) -> dict[str, int]:
         """Return max_allocated_bytes, max_reserved_bytes, device_used_bytes and managed_bytes."""
