@@ -10,7 +10,7 @@ import torch
 from torch._C._profiler import _RecordFunctionFast
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from memprof.capture.marks import step_mark
+from memprof.capture.marks import TOLD, step_mark
 from memprof.capture.sights import managed_bytes
 from memprof.capture.watcher import Watcher
 
@@ -24,8 +24,8 @@ class Follower(Watcher):
     """Marks what a `Watcher` marks, in any training loop, and counts its steps.
 
     A step begins with the first forward that has autograd on after a backward, so each micro-batch of an accumulated
-    gradient is one; once `end_step` was called, only it ends steps. A model is found when its first forward begins, an
-    optimizer when it first steps.
+    gradient is one; once `end_step` was called, only it ends steps, and what was counted before was the first. A model
+    is found when its first forward begins, an optimizer when it first steps.
 
     Parameters
     ----------
@@ -45,7 +45,8 @@ class Follower(Watcher):
         self._gradient_hooks = ExitStack()
         self._fresh: set[int] = set()
         """Models that did not finish a forward yet."""
-        self._told = False
+        self.told = False
+        """The run counts its steps itself."""
         self._backward = False
         self._ended = False
         self.step = -1
@@ -100,9 +101,15 @@ class Follower(Watcher):
         found = self._known_optimizers()
         return sum(map(managed_bytes, found)) if found else None
 
+    def expect_steps(self) -> None:
+        """Know from the beginning that the run counts its steps."""
+        self.told = True
+
     def end_step(self) -> None:
         """Count a step because the run says so."""
-        self._told = True
+        if not self.told:
+            self.told = True
+            self.step = min(self.step, 0)
         self._next_step()
         self._rest()
 
@@ -144,7 +151,7 @@ class Follower(Watcher):
         return super().unpack(tensor)
 
     def _forward_begins(self) -> None:
-        if self.step < 0 or (self._backward and not self._told):
+        if self.step < 0 or (self._backward and not self.told):
             self._next_step()
 
     def _rest(self) -> None:
@@ -160,7 +167,7 @@ class Follower(Watcher):
             self._step_ended(self.step)
         self.step += 1
         self._backward = False
-        with _RecordFunctionFast(step_mark(self.step)):
+        with _RecordFunctionFast(step_mark(self.step, TOLD if self.told else "")):
             pass
 
     def _accumulated(self, parameter: torch.Tensor) -> None:

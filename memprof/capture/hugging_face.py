@@ -46,7 +46,7 @@ class HuggingFaceCallback(TrainerCallback):  # type: ignore[misc]  # transformer
         self._recording = record(
             self._output, model=objects.get("model"), optimizer=objects.get("optimizer"), **self._options
         )
-        self._recording.start()
+        self._recording.start(counts_steps=True)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **objects: Any) -> None:  # noqa: ARG002 - the callback's signature
         """End a step."""

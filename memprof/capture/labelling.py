@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from memprof.capture.facts import Facts, Label
 from memprof.capture.judging import Judge
+from memprof.capture.liveblocks import LiveBlocks
 from memprof.capture.marks import parse
 from memprof.capture.modules import PLUMBING, Modules, op_name
 from memprof.capture.phases import Phase, phases_of
@@ -86,6 +87,7 @@ class _Walk:
     labels: list[Label] = field(default_factory=list)
     facts: list[Facts] = field(default_factory=list)
     live: dict[int, int] = field(default_factory=dict)
+    blocks: LiveBlocks = field(default_factory=LiveBlocks)
     sources: dict[int, int] = field(default_factory=dict)
     """Op that copies or dequantizes -> allocation that it reads."""
 
@@ -106,6 +108,10 @@ class _Walk:
             self._look(row, self.phases[number].name if inside else "")
 
     def _remember(self, event: MemoryEvent) -> None:
+        if event.size > 0:
+            self.blocks.take(event.address, event.size)
+        else:
+            self.blocks.give_back(event.address)
         before = self.live.pop(event.address, None)
         if before is not None:
             self.labels[before].freed = event.at
@@ -160,6 +166,8 @@ class _Walk:
     def _at(self, tensor: TensorSight) -> int:
         """Return the allocation in which a tensor lives; what nobody allocated was there before."""
         found = self.live.get(tensor.address)
+        if found is None and (holder := self.blocks.holder(tensor.address)) is not None:
+            found = self.live.get(holder)  # a storage that begins inside, as those of a safetensors file do
         if found is None:
             found = self._add(Label(born=-1, address=tensor.address, size=0), Facts(op=-1))
         return found

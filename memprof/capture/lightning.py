@@ -44,7 +44,7 @@ class LightningCallback(Callback):  # type: ignore[misc]  # known when lightning
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002 - the callback's signature
         """Begin recording."""
         self._recording = record(self._output, model=pl_module, **self._options)
-        self._recording.start()
+        self._recording.start(counts_steps=True)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002 - the callback's signature
         """End a step."""

@@ -31,6 +31,11 @@ class LiveBlocks:
         at, end = self._overlapped(address, size)
         return at < end
 
+    def holder(self, address: int) -> int | None:
+        """Return the address of the live block that has the byte at `address`; None if none has."""
+        at, end = self._overlapped(address, 1)
+        return self._addresses[at] if at < end else None
+
     def _overlapped(self, address: int, size: int) -> tuple[int, int]:
         at = bisect_left(self._addresses, address)
         if at and self._addresses[at - 1] + self._sizes[self._addresses[at - 1]] > address:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 __all__ = [
     "MARK",
     "NO_GRAD",
+    "TOLD",
     "TRAINING",
     "Mark",
     "memory_mark",
@@ -32,6 +33,9 @@ TRAINING = "training"
 NO_GRAD = "no_grad"
 """Mode of a module that is called with autograd off."""
 
+TOLD = "told"
+"""Mode of a step that the run counted itself."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
@@ -44,7 +48,7 @@ class Mark:
     step: int = -1
     category: str = ""
     finer: str = ""
-    """Of a sight; of a module its mode: `TRAINING`, `NO_GRAD` or neither."""
+    """Of a sight; of a module its mode, `TRAINING`, `NO_GRAD` or neither; of a step `TOLD` or not."""
     address: int = 0
     size: int = 0
     """Bytes that a memory mark allocates; negative where it frees."""
@@ -55,9 +59,9 @@ def phase_mark(name: str, step: int) -> str:
     return f"{MARK}phase{SEPARATOR}{name}{SEPARATOR}{step}"
 
 
-def step_mark(step: int) -> str:
-    """Name the range at which step `step` begins, where no phases are marked."""
-    return f"{MARK}step{SEPARATOR}{step}"
+def step_mark(step: int, mode: str = "") -> str:
+    """Name the range at which step `step` begins, where no phases are marked; `TOLD` where the run said so itself."""
+    return f"{MARK}step{SEPARATOR}{step}{SEPARATOR}{mode}"
 
 
 def module_mark(name: str, mode: str = "") -> str:
@@ -96,7 +100,7 @@ def parse(text: str) -> Mark | None:
     if kind == "phase":
         return Mark(kind=kind, name=fields[0], step=int(fields[1]))
     if kind == "step":
-        return Mark(kind=kind, step=int(fields[0]))
+        return Mark(kind=kind, step=int(fields[0]), finer=fields[1])
     if kind == "module":
         return Mark(kind=kind, name=fields[0], finer=fields[1])
     if kind == "memory":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from memprof.capture.marks import NO_GRAD, TRAINING
+from memprof.capture.marks import NO_GRAD, TOLD, TRAINING
 
 if TYPE_CHECKING:
     from memprof.capture.marks import Mark
@@ -53,13 +53,16 @@ def _moments(timeline: Timeline, marks: list[Mark | None]) -> list[tuple[int, st
     found: list[tuple[int, str, str]] = []
     in_module: list[bool] = []  # the op is a module's, or inside one
     in_node: list[bool] = []
+    # Where the run counts its steps, they are what counts, but for the beginning of the first.
+    told = any(mark is not None and mark.kind == "step" and mark.finer == TOLD for mark in marks)
     for op, mark in zip(timeline.ops, marks, strict=True):
         module = op.parent >= 0 and in_module[op.parent]
         node = op.parent >= 0 and in_node[op.parent]
         is_module = mark is not None and mark.kind == "module"
         is_node = op.name.startswith(NODE)
         if mark is not None and mark.kind == "step":
-            found.append((op.start, "step", str(mark.step)))
+            if not told or mark.finer == TOLD or mark.step == 0:
+                found.append((op.start, "step", str(mark.step)))
         elif mark is not None and mark.kind == "saved" and not module and not node:
             # A forward without modules, or a loss after them.
             found.extend([(op.start, "module", TRAINING), (op.end, "module ends", "")])

@@ -125,13 +125,18 @@ class Recording:
         """End recording, write the file if the run ended by itself, by Ctrl-C or because memory ran out."""
         self.finish(error)
 
-    def start(self) -> None:
-        """Begin recording; for where a block is not to be had, such as callbacks."""
+    def start(self, *, counts_steps: bool = False) -> None:
+        """Begin recording, for where a block is not to be had, such as callbacks.
+
+        `counts_steps`: `step` will be called, so nothing else ends a step.
+        """
         if _active:
             raise CaptureError("a recording runs already in this process; end it before you begin another")
         self._session.start()
         _active.append(self)
         self._running = True
+        if counts_steps:
+            self._follower.expect_steps()
         try:
             if self._session.labels:
                 self._hooks.enter_context(self._follower.hooks())
@@ -147,6 +152,8 @@ class Recording:
     def step(self) -> None:
         """End a step. Without any call, steps are counted by their forwards and backwards."""
         if self._running:
+            if not self._follower.told:
+                self._session.forget_figures()
             self._follower.end_step()
 
     def finish(self, error: BaseException | None = None) -> None:

@@ -122,6 +122,10 @@ class Session:
         self._figures.append((step, {**self.device.figures(), "managed_bytes": managed}))
         self._profilers.step_ended(step)
 
+    def forget_figures(self) -> None:
+        """Drop the figures of the steps so far: they were not the steps that the run counts."""
+        del self._figures[1:]
+
     def phase_begins(self, step: int) -> None:
         """Say that a phase of `step` begins, and with the first of them the step."""
         self._profilers.step_begins(step)

@@ -492,3 +492,17 @@ def test_what_was_there_before_the_recording_has_a_label_too(script):
     assert (before.born, before.address, before.size, before.parameter) == (-1, 1, 64, "fc.bias")
     (cast,) = script.labels()
     assert (kind(cast), cast.parameter) == ((Category.WEIGHT_CASTS, "base"), "fc.bias")
+
+
+def test_a_tensor_whose_storage_begins_inside_an_allocation(script):
+    # given a block that holds a file, and two weights in it
+    script.begin(phase_mark("init", -1))
+    script.alloc(1000, 500)
+    script.op(sight_mark("weights", "base", "first"), (1100, "float32", (25,)))
+    script.op(sight_mark("weights", "base", "second"), (1200, "float32", (75,)))
+    script.end()
+
+    # then
+    (item,) = script.labels()
+    assert kind(item) == (Category.WEIGHTS, "base")
+    assert script.base() == []

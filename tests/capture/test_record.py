@@ -153,6 +153,22 @@ def test_each_micro_batch_of_an_accumulated_gradient_is_a_step(recorded):
     assert run.bytes(run.mark("step 1 forward"), "gradients", "parameter") == PARAMETERS
 
 
+def test_steps_that_the_loop_ends_are_the_steps_from_the_first_on(recorded):
+    # given a loop that counts every second micro-batch
+    model, optimizer = build()
+
+    def loop(recording):
+        for _ in range(2):
+            train(model, optimizer, 2, accumulate=2)
+            recording.step()
+
+    # then
+    run = recorded(loop)
+    forwards = [mark["name"] for mark in run.memprof["marks"] if mark["name"].endswith("forward")]
+    assert forwards == ["step 0 forward", "step 0 forward", "step 1 forward", "step 1 forward"]
+    assert [row["step"] for row in run.memprof["stats"]] == [-1, 0, 1, 2]
+
+
 def test_recording_stops_after_the_steps_that_were_asked_for(tmp_path, read):
     # given
     before = hooks()
