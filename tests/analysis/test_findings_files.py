@@ -241,12 +241,12 @@ BACKWARD = [{"name": "torch::autograd::Engine::evaluate_function(void)", "filena
 WEIGHT = 3 * MIB
 
 
-def without_labels(lives_until):
+def without_labels(lives_until, size=WEIGHT):
     """A file without labels: an activation, a rebuilt weight that lives until then, and a gradient."""
     order = [("alloc", 0, FORWARD), ("alloc", 1, REBUILDING), ("alloc", 2, BACKWARD), ("free_requested", 2, [])]
     order.insert(2 if lives_until == "forward" else 3, ("free_requested", 1, []))
     trace = [
-        {"action": action, "addr": (1 << 40) + at * WEIGHT, "size": WEIGHT, "stream": 0, "time_us": i, "frames": frames}
+        {"action": action, "addr": (1 << 40) + at * size, "size": size, "stream": 0, "time_us": i, "frames": frames}
         for i, (action, at, frames) in enumerate(order)
     ]
     return read_snapshot({"segments": [], "device_traces": [trace]}, path="stranger.pickle")
@@ -257,6 +257,12 @@ def test_rebuilt_weight_that_lives_into_backward_is_found_by_rules_as_likely():
 
     (finding,) = explained.findings
     assert (finding.id, finding.size, finding.certainty.value) == ("dequantized-weights-kept", WEIGHT, "likely")
+
+
+def test_workspace_that_a_dequantizing_product_took_is_no_weight():
+    (explained,) = explain_trace(without_labels("backward", size=32 * MIB))
+
+    assert explained.findings == ()
 
 
 def test_rebuilt_weight_that_goes_in_forward_is_not_found_by_rules():

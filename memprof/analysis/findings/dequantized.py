@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memprof.categories.category import Category
+from memprof.categories.rules import WORKSPACE_SIZES
 from memprof.units import format_bytes
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ def dequantized_kept(view: View) -> Finding | None:
     autograd saved counts, since the others may be about to go.
     """
     kept = view.account.classification.saved | _alive_in_backward(view)
+    if not view.labelled:
+        # What cuBLAS takes inside of a dequantizing product has that stack too, and stays.
+        kept &= ~np.isin(view.account.replay.allocations.requested, WORKSPACE_SIZES)
     return view.finding(
         view.live & view.of(Category.DEQUANTIZED) & view.text("finer", {"forward"}) & kept,
         id="dequantized-weights-kept",
