@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from memprof.capture.cpu import add_base
+from memprof.capture.facts import Label
+from memprof.capture.judging import CUBLAS
 from memprof.capture.labelling import label
 from memprof.capture.matching import first_entry_after, match_entries
 from memprof.categories.category import Category
 
 if TYPE_CHECKING:
-    from memprof.capture.facts import Label
     from memprof.capture.timeline import Timeline
 
 __all__ = ["add_labels", "base_blocks", "peak_of"]
@@ -40,6 +41,12 @@ def add_labels(
     for item in found.base:
         if before.pop(item.address, None) is not None and item.category is not Category.UNKNOWN:
             base.add(device, item.address, item)
+    for address, size in before.items():
+        # No tensor was ever seen in it, and nothing but a handle of cuBLAS asks for just this many bytes.
+        if timeline.device == "cuda" and size in CUBLAS:
+            handle = Label(born=-1, address=address, size=size, category=Category.WORKSPACE, finer="cublas")
+            handle.phase = "init"
+            base.add(device, address, handle)
     described = snapshot["memprof"]
     described["strings"] = list(strings)
     described["labels"] = labels.columns

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from memprof.capture.phases import Phase
     from memprof.capture.timeline import Op, Timeline
 
-__all__ = ["Judge"]
+__all__ = ["CUBLAS", "Judge"]
 
 LIBRARY = (
     "mm",

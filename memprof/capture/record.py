@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
+
+from torch.optim import Optimizer
 
 from memprof.capture.automatic import Follower
 from memprof.capture.devices import MAX_ENTRIES
@@ -142,8 +145,9 @@ class Recording:
                 self._hooks.enter_context(self._follower.hooks())
                 if self._model is not None:
                     self._follower.adopt(self._model)
-                if self._optimizer is not None:
-                    self._follower.follow(self._optimizer)
+                known = _optimizers() if self._optimizer is None else [self._optimizer]
+                for optimizer in known:
+                    self._follower.follow(optimizer)
         except BaseException:
             self.abandon()
             raise
@@ -221,6 +225,14 @@ class Recording:
 
 _active: list[Recording] = []
 """The recording that runs, if there is one."""
+
+
+def _optimizers() -> list[torch.optim.Optimizer]:
+    """Return the optimizers that there are: their state may have been made before the recording, and never step in it.
+
+    By their types, because asking an object for its class may run code of it.
+    """
+    return [found for found in gc.get_objects() if issubclass(type(found), Optimizer)]
 
 
 def _tell_what_held(result: CaptureResult) -> None:
