@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,11 @@ def h200(quant, mbs):
 def account_of(path):
     (device,) = (trace := load(path)).devices
     return open_account(trace, device)
+
+
+def without_its_labels(path):
+    (device,) = (trace := load(path)).devices
+    return {finding.id: finding for finding in find_all(open_account(trace, replace(device, labels=None)))}
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +87,27 @@ def test_float32_outputs_of_quantized_layers_are_counted_as_on_paper(found):
 
     assert logits + hidden <= finding.size < 1.003 * (logits + hidden)
     assert finding.per_sample == finding.size / mbs
+
+
+@pytest.mark.parametrize("mbs", [1, 16])
+def test_without_labels_stacks_tell_the_same_float32_outputs(found, mbs):
+    hidden = without_its_labels(h200("bnb.nf4", mbs))
+
+    ours, theirs = found("bnb.nf4", mbs)["quantized-output-float32"], hidden["quantized-output-float32"]
+    assert theirs.size == ours.size
+    assert (theirs.certainty.value, ours.certainty.value) == ("likely", "certain")
+
+
+@pytest.mark.parametrize("quant", ["none", "bnb.nf4"])
+def test_without_labels_the_loss_tells_the_logits_but_for_the_last_chunk(found, quant):
+    hidden = without_its_labels(h200(quant, 16))
+
+    ours, theirs = found(quant, 16)["logits-dominate"].size, hidden["logits-dominate"].size
+    assert 0.99 * ours < theirs <= ours
+
+
+def test_without_labels_plain_layers_return_no_float32():
+    assert set(without_its_labels(h200("none", 16))) == {"logits-dominate"}
 
 
 def test_most_important_finding_has_the_most_bytes():

@@ -21,6 +21,10 @@ DOMINATES = 0.25
 """Share of the peak from which on logits are what the run's memory is about."""
 WIDE = 8
 """An output layer has at least this many times more outputs than inputs, where nothing names the logits."""
+LOSSES = frozenset({"cross_entropy", "log_softmax", "nll_loss"})
+"""Functions of torch/nn/functional.py that take logits."""
+LARGE = 1 << 20
+"""Bytes below which a tensor of a loss may have the size of anything."""
 
 
 def logits_dominate(view: View) -> Finding | None:
@@ -28,7 +32,7 @@ def logits_dominate(view: View) -> Finding | None:
 
     The vocabulary's size is the last dimension of what the capture named logits. Where it named none, it is the first
     dimension of the highest weight, if that is at least eight times higher than wide; then the finding is likely, not
-    certain.
+    certain. Without labels, sizes tell (`_as_large_as_the_loss`), and it is likely too.
     """
     mask, named = _logits(view)
     mask &= view.live
@@ -37,13 +41,14 @@ def logits_dominate(view: View) -> Finding | None:
         return None
     dtypes = sorted(view.texts("dtype", mask))
     ops = len(view.texts("op", mask))
-    kinds = f"made by {ops} ops, in {' and '.join(dtypes)}" if ops > 1 else f"in {' and '.join(dtypes)}"
+    kinds = f": made by {ops} ops, in {' and '.join(dtypes)}" if ops > 1 else f": in {' and '.join(dtypes)}"
+    what = "Tensors as wide as the vocabulary"
+    if not view.labelled:
+        kinds, what = "", "Logits, as it seems by the loss and by size,"
     return view.finding(
         mask,
         id="logits-dominate",
-        title=lambda size: (
-            f"Tensors as wide as the vocabulary take {size / view.peak:.0%} of the peak ({format_bytes(size)}): {kinds}"
-        ),
+        title=lambda size: f"{what} take {size / view.peak:.0%} of the peak ({format_bytes(size)}){kinds}",
         category=Category.ACTIVATIONS,
         fix=(
             "Do not keep all logits at once: use a fused linear cross-entropy, or compute output layer and loss for a "
@@ -87,6 +92,8 @@ def logits_copies(view: View) -> Finding | None:
 
 def _logits(view: View) -> tuple[Mask, bool]:
     """Return which allocations are as wide as the vocabulary, and whether the capture named the logits."""
+    if not view.labelled:
+        return _as_large_as_the_loss(view), False
     named = view.of(Category.ACTIVATIONS, Category.TEMPORARIES) & view.text("finer", {"logits"})
     widths = {text.rpartition(",")[2] for text in view.texts("shape", named)}
     if not widths:
@@ -101,3 +108,12 @@ def _logits(view: View) -> tuple[Mask, bool]:
     return flowing & view.text("shape", lambda text: "," in text and text.rpartition(",")[2] in widths), bool(
         np.any(named)
     )
+
+
+def _as_large_as_the_loss(view: View) -> Mask:
+    """Tell, without labels, what has the bytes of something that a loss over classes made, or half or twice as many."""
+    requested = view.account.replay.allocations.requested
+    loss = view.stacks(lambda stack: any(frame.name in LOSSES for frame in stack))
+    sizes = np.unique(requested[loss & (requested >= LARGE)])
+    sizes = np.concatenate([sizes, sizes // 2, sizes * 2])
+    return view.of(Category.ACTIVATIONS, Category.GRADIENTS, Category.TEMPORARIES) & np.isin(requested, sizes)

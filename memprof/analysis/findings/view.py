@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from memprof.analysis.account import DeviceAccount
     from memprof.analysis.moment import StepPhase
+    from memprof.trace.model import Frame
 
     Mask = NDArray[np.bool_]
     Rows = NDArray[np.int64]
@@ -111,6 +112,13 @@ class View:
     def born_in(self, phase: str) -> Mask:
         """Tell which allocations were made in a phase of any step."""
         return self.text("phase", {phase})
+
+    def stacks(self, fits: Callable[[tuple[Frame, ...]], bool]) -> Mask:
+        """Tell which allocations have a stack, innermost frame first, that `fits` says yes to."""
+        table, column = self.account.trace.stacks, self.account.replay.allocations.stack
+        used = set(np.unique(column).tolist())
+        verdicts = [row in used and fits(table.stack(row)) for row in range(len(table))]
+        return np.asarray(np.array([*verdicts, False])[column], np.bool_)  # the last element answers for -1
 
     def evidence(self, rows: Iterable[int], sizes: Mapping[int, int] | None = None) -> tuple[Evidence, ...]:
         """Group allocations by module (layers together), op and dtype, largest group first.
