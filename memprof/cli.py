@@ -213,6 +213,35 @@ def compare(
         str | None, typer.Option(help="Group the rows by category, module, op or dtype.", show_default=False)
     ] = None,
     device: Annotated[int | None, typer.Option(help="Only this device, in both.")] = None,
+
+
+@app.command(epilog="Example:  memprof fit --card t4,a10g --max mbs --quant bnb.nf4")
+@recipe_options
+def fit(
+    card: Annotated[str, typer.Option(help="Cards, with commas between, such as t4,a10g,h200.")],
+    maximum: Annotated[str, typer.Option("--max", help="What to search for: mbs or seq.")] = "mbs",
+    up_to: Annotated[int | None, typer.Option(help="Largest size to look at.", show_default=False)] = None,
+    model: Annotated[str, typer.Option(help="Any model that litgpt has a configuration for.")] = "pythia-70m",
+    quant: Annotated[str, typer.Option(help=QUANTIZATIONS)] = "none",
+    precision: Annotated[str, typer.Option(help=PRECISIONS)] = "16-mixed",
+    mbs: Annotated[
+        int | None,
+        typer.Option(help="Samples of a micro-batch, where seq is searched for; else 1.", show_default=False),
+    ] = None,
+    seq: Annotated[
+        int | None, typer.Option(help="Tokens of a sample, where mbs is searched for; else 1037.", show_default=False)
+    ] = None,
+    fix: Annotated[str | None, typer.Option(help=FIXES, show_default=False)] = None,
+    cycles: Annotated[int, typer.Option(min=1, help="Optimizer cycles of each run, at least 2.")] = 2,
+    as_json: AsJson = False,
+    **options: Any,
+) -> None:
+    """Find the largest micro-batch or sequence that fits a card, by simulated runs: no GPU is needed."""
+    from memprof.commands.fit import run
+
+    recipe, _ = split_options(options)
+    varied = {"model": model, "quant": quant, "precision": precision, "mbs": mbs, "seq": seq, "fix": fix}
+    run({**varied, "cycles": cycles, **recipe}, cards=card, over=maximum, up_to=up_to, as_json=as_json)
     top: Annotated[int, typer.Option(min=0, help="How many rows to show.")] = 15,
     as_json: AsJson = False,
 ) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-AXES = {"model": "pythia-70m", "precision": "16-mixed", "quant": "none", "seq": "1037", "mbs": "1"}
+AXES = {"model": "pythia-70m", "precision": "16-mixed", "quant": "none", "seq": "1037", "mbs": "1", "fix": "none"}
 
 
 def main() -> None:

@@ -38,6 +38,10 @@ def _checkpointed_loss(run: LitGpt2023) -> LitGpt2023:
     return replace(run, fix=None, checkpointed_loss=True)
 
 
+def _half_frozen(run: LitGpt2023) -> LitGpt2023:
+    return replace(run, fix=None, half_frozen=True)
+
+
 def _small_chunks(run: LitGpt2023) -> LitGpt2023:
     return replace(run, fix=None, lm_head_chunk_size=FEW_TOKENS)
 
@@ -47,6 +51,9 @@ FIXES = {
         what="quantized layers take and return autocast's dtype, as plain ones do", change=_autocast_output
     ),
     "bf16-true": Fix(what="weights and activations in bfloat16, without autocast", change=_bf16_true),
+    "half-frozen-weights": Fix(
+        what="frozen linear weights are stored in autocast's dtype: no copy of them at every use", change=_half_frozen
+    ),
     "checkpointed-loss": Fix(
         what="output layer and loss chunk by chunk under checkpointing: no logits are kept", change=_checkpointed_loss
     ),

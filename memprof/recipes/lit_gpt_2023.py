@@ -19,6 +19,7 @@ from memprof.recipes.batches import alpaca_batches, random_batches
 from memprof.recipes.checkpointed_loss import checkpointed_loss
 from memprof.recipes.checkpoints import available_memory, load_weights, model_config
 from memprof.recipes.fixes import FIXES
+from memprof.recipes.frozen_weights import halve_frozen
 from memprof.recipes.optimizers import OPTIMIZERS, build_optimizer
 from memprof.recipes.quantization import QUANTIZATIONS, quantized_linear
 
@@ -38,7 +39,7 @@ PRECISIONS: dict[str, tuple[torch.dtype, torch.dtype | None]] = {
 """Precision: dtype of the weights, dtype of autocast."""
 SEED = 1337
 """lit-gpt's."""
-LATER = ("matmul_4bit", "fabric_output", "fix", "cast_inputs", "checkpointed_loss")
+LATER = ("matmul_4bit", "fabric_output", "fix", "cast_inputs", "checkpointed_loss", "half_frozen")
 """Fields that came after the first files were written: left out of `settings` at their defaults, as in those files."""
 
 
@@ -100,6 +101,8 @@ class LitGpt2023:
     """One of `memprof.recipes.fixes.FIXES`: the same run with a cause of memory taken away."""
     cast_inputs: bool = False
     """Quantized layers take autocast's dtype, and so return it."""
+    half_frozen: bool = False
+    """Frozen linear weights are stored in autocast's dtype, so that autocast does not cast them at every use."""
     checkpointed_loss: bool = False
     """Output layer and loss are computed chunk by chunk under checkpointing, so that no logits are kept."""
 
@@ -197,6 +200,8 @@ class LitGpt2023:
         if self.checkpoint_dir:
             load_weights(model, self.checkpoint_dir)
         mark_only_lora_as_trainable(model)
+        if self.half_frozen:
+            halve_frozen(model, PRECISIONS[self.precision][1] or dtype)
         observer.watch(model)  # the move makes new storages, and may quantize
         model = model.to(device)
         if device.type == "cpu":

@@ -29,11 +29,21 @@ class Entry:
 
 
 _ONLY_HUGGINGFACE = frozenset({"prepare_kbit", "gradient_checkpointing"})
+_ONLY_LIT_GPT_2023 = frozenset({"matmul_4bit", "fabric_output", "fix"})
+_DATA = frozenset({"data", "tokenizer_dir"})
 LATER = frozenset({"matmul_4bit", "fabric_output", "fix"})
 """Settings that files have only where they are not at their defaults: they came after the first files."""
 
 RECIPES = {
     "lit_gpt_2023": Entry(module="memprof.recipes.lit_gpt_2023", name="LitGpt2023", lacks=_ONLY_HUGGINGFACE),
+    "litgpt": Entry(
+        module="memprof.recipes.litgpt", name="LitGpt", lacks=_ONLY_HUGGINGFACE | _ONLY_LIT_GPT_2023 | _DATA
+    ),
+    "huggingface": Entry(
+        module="memprof.recipes.huggingface",
+        name="HuggingFace",
+        lacks=_ONLY_LIT_GPT_2023 | _DATA | {"lm_head_chunk_size", "cross_entropy_chunk_size"},
+    ),
 }
 """By the name that ``--recipe`` takes."""
 
