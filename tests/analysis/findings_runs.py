@@ -39,7 +39,7 @@ class Loop:
     evaluate: int = 0
     """Samples of an evaluation after the last step, whose outputs are collected; 0 for none."""
     keep: str = "nothing"
-    """nothing; previous (output and loss until the next ones are made); outputs (of every step)."""
+    """nothing; previous (output and loss until the next ones are made); outputs (of every step); two (of the last)."""
     between: Callable[[nn.Module, int], None] | None = None
     """Called before each step."""
     config: dict[str, Any] = field(default_factory=dict)
@@ -74,8 +74,10 @@ class Loop:
                 with observer.phase("optimizer", number):
                     optimizer.step()
                     optimizer.zero_grad()
-            if self.keep == "outputs":
+            if self.keep in ("outputs", "two"):
                 kept.append(output.detach())
+            if self.keep == "two":
+                del kept[:-2]
             if self.keep != "previous":
                 del output, loss
             observer.end_step(number)

@@ -115,6 +115,7 @@ CASES = {
         },
     ),
     "outputs collected": (Loop(model=plain(), keep="outputs", steps=4), {"grows-every-step": 3 * FULL * STREAM}),
+    "outputs of two steps kept": (Loop(model=plain(), keep="two", steps=5), {"held-after-backward": 2 * FULL * STREAM}),
     "previous output alive": (
         Loop(model=plain(), keep="previous", steps=4),
         {"held-after-backward": FULL * STREAM + FULL},

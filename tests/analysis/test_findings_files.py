@@ -298,6 +298,38 @@ def test_rebuilt_weight_that_goes_in_forward_is_not_found_by_rules():
     assert explained.findings == ()
 
 
+def steps_of_a_profiler(*, keeps):
+    """A file without labels: in each of five regions ProfilerStep#N something that goes, and what stays if `keeps`."""
+    trace, annotations = [], []
+    for step in range(5):
+        kept, gone = ((1 << 40) + at * WEIGHT for at in (step if keeps else 0, 9))
+        actions = [("alloc", kept), ("alloc", gone), ("free_requested", gone)]
+        actions += [] if keeps else [("free_requested", kept)]
+        annotations.append({"name": f"ProfilerStep#{step}", "stage": "START", "device": 0, "time_us": 100 * step + 1})
+        for time, (action, address) in enumerate(actions, 100 * step + 10):
+            entry = {"action": action, "addr": address, "size": WEIGHT, "stream": 0, "time_us": time}
+            trace.append({**entry, "frames": FORWARD})
+    return read_snapshot(
+        {"segments": [], "device_traces": [trace], "external_annotations": annotations}, path="stranger.pickle"
+    )
+
+
+def test_what_every_profiler_step_leaves_is_found_without_labels():
+    (explained,) = explain_trace(steps_of_a_profiler(keeps=True))
+
+    (finding,) = explained.findings
+    # At the peak, in the last step, those of the four steps before stand.
+    assert (finding.id, finding.size, finding.certainty.value) == ("grows-every-step", 4 * WEIGHT, "likely")
+    assert "3.146 MB every step" in finding.title
+    assert finding.evidence[0].where == "train (train.py:9)"
+
+
+def test_profiler_steps_that_leave_nothing_are_not_found():
+    (explained,) = explain_trace(steps_of_a_profiler(keeps=False))
+
+    assert explained.findings == ()
+
+
 @pytest.mark.wild
 @pytest.mark.skipif(not WILD.is_dir(), reason="other people's snapshots are not beside this checkout")
 @pytest.mark.parametrize(

@@ -46,8 +46,9 @@ def kept_every_step(view: View) -> tuple[Mask, int]:
     """Return which allocations are of a kind that every step leaves behind, and how many bytes of them a step leaves.
 
     A kind is what agrees in module, op, dtype and shape, or in stack where the file has no labels. Left behind is what
-    lives until the end of the step after its own. The first step may do without, and weights, optimizer state,
-    gradients of parameters and workspaces are meant to stay.
+    lives until the end of the last step: what is kept for a fixed number of steps, as batches that are fetched ahead
+    are, does not grow. The first step may do without, and weights, optimizer state, gradients of parameters and
+    workspaces are meant to stay.
     """
     allocations, known = view.account.replay.allocations, view.account.classification
     none = np.zeros(len(allocations), np.bool_)
@@ -58,7 +59,7 @@ def kept_every_step(view: View) -> tuple[Mask, int]:
     ends = np.array([span.end for span in spans])
     step = np.searchsorted(begins, allocations.born, side="right") - 1
     eligible = (step >= 0) & (step < len(spans) - 1)
-    left = eligible & (allocations.freed >= ends[np.minimum(step + 1, len(spans) - 1)])
+    left = eligible & (allocations.freed >= ends[-1])
     left &= ~view.of(*KEPT_ON_PURPOSE) & ~(view.of(Category.GRADIENTS) & view.text("finer", {"parameter"}))
     rows = np.flatnonzero(left)
     if not len(rows):
