@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from memprof.analysis.breakdown import Breakdown, break_down
     from memprof.capture.record import record
-    from memprof.errors import CaptureError, InputError, MemprofError, UnsupportedError
+    from memprof.errors import CaptureError, InputError, MemprofError, OutputError, UnsupportedError, UsageError
     from memprof.trace import load
     from memprof.trace.model import Trace
 
@@ -22,8 +22,10 @@ __all__ = [
     "CaptureError",
     "InputError",
     "MemprofError",
+    "OutputError",
     "Trace",
     "UnsupportedError",
+    "UsageError",
     "break_down",
     "load",
     "record",
@@ -36,8 +38,10 @@ _HOMES = {
     "CaptureError": "memprof.errors",
     "InputError": "memprof.errors",
     "MemprofError": "memprof.errors",
+    "OutputError": "memprof.errors",
     "Trace": "memprof.trace.model",
     "UnsupportedError": "memprof.errors",
+    "UsageError": "memprof.errors",
     "break_down": "memprof.analysis.breakdown",
     "load": "memprof.trace",
     "record": "memprof.capture.record",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
-from memprof.errors import MemprofError
-from memprof.options import AsJson, capture_options, split_options
+from memprof.errors import MemprofError, UsageError
+from memprof.options import AsJson, capture_options, recipe_options, split_options
 
 __all__ = ["app", "main"]
 
@@ -22,6 +25,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EDQUOT, errno.EBADF})
+"""What printing may meet: the files that commands read and write have errors of their own."""
 QUANTIZATIONS = "none, bnb.nf4, bnb.nf4-dq, bnb.fp4, bnb.fp4-dq or bnb.int8-training."
 FIXES = (
     "autocast-output, bf16-true, half-frozen-weights, checkpointed-loss or lm-head-chunk-32: "
@@ -32,13 +37,46 @@ PRECISIONS = "32-true, 16-true, bf16-true, 16-mixed (with GradScaler) or bf16-mi
 
 def main() -> None:
     """Run the command line: exit 0 when done, 1 for our errors (one line on stderr), 2 for wrong usage."""
+    sys.stdout, sys.stderr = _writable(sys.stdout), _writable(sys.stderr)
     try:
-        app()
+        app(standalone_mode=True)
     except MemprofError as error:
-        from memprof.report.text import clean
+        _fail(str(error), 2 if isinstance(error, UsageError) else 1)
+    except SystemExit:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _silence()  # the reader of our output (head, less) went away; that is its right
+        except OSError as error:
+            _silence()
+            _fail(f"the output cannot be written: {error.strerror or error}", 1)
+        raise
+    except OSError as error:
+        if error.errno not in WRITE_ERRORS:
+            raise
+        _silence()
+        _fail(f"the output cannot be written: {error.strerror or error}", 1)
 
-        sys.stderr.write(f"memprof: {clean(str(error), 1000)}\n")
-        sys.exit(1)
+
+def _writable(stream: TextIO | None) -> TextIO:
+    """Return a stream that takes any text: nowhere if it was closed, with ``?`` for what its encoding lacks."""
+    if stream is None:
+        return Path(os.devnull).open("w", encoding="utf-8")
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="replace")
+    return stream
+
+
+def _silence() -> None:
+    """Let what is still in stdout's buffer go nowhere, or Python would try to write it again as it ends."""
+    sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - lives until the process ends
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    from memprof.report.text import clean
+
+    sys.stderr.write(f"memprof: {clean(message, 1000)}\n")
+    sys.exit(code)
 
 
 @app.callback(invoke_without_command=True)
@@ -177,6 +215,35 @@ def sweep(
     run(varied, recipe, recorder, folder=output, force=force, jobs=jobs, as_json=as_json)
 
 
+@app.command(epilog="Example:  memprof fit --card t4,a10g --max mbs --quant bnb.nf4")
+@recipe_options
+def fit(
+    card: Annotated[str, typer.Option(help="Cards, with commas between, such as t4,a10g,h200.")],
+    maximum: Annotated[str, typer.Option("--max", help="What to search for: mbs or seq.")] = "mbs",
+    up_to: Annotated[int | None, typer.Option(help="Largest size to look at.", show_default=False)] = None,
+    model: Annotated[str, typer.Option(help="Any model that litgpt has a configuration for.")] = "pythia-70m",
+    quant: Annotated[str, typer.Option(help=QUANTIZATIONS)] = "none",
+    precision: Annotated[str, typer.Option(help=PRECISIONS)] = "16-mixed",
+    mbs: Annotated[
+        int | None,
+        typer.Option(help="Samples of a micro-batch, where seq is searched for; else 1.", show_default=False),
+    ] = None,
+    seq: Annotated[
+        int | None, typer.Option(help="Tokens of a sample, where mbs is searched for; else 1037.", show_default=False)
+    ] = None,
+    fix: Annotated[str | None, typer.Option(help=FIXES, show_default=False)] = None,
+    cycles: Annotated[int, typer.Option(min=1, help="Optimizer cycles of each run, at least 2.")] = 2,
+    as_json: AsJson = False,
+    **options: Any,
+) -> None:
+    """Find the largest micro-batch or sequence that fits a card, by simulated runs: no GPU is needed."""
+    from memprof.commands.fit import run
+
+    recipe, _ = split_options(options)
+    varied = {"model": model, "quant": quant, "precision": precision, "mbs": mbs, "seq": seq, "fix": fix}
+    run({**varied, "cycles": cycles, **recipe}, cards=card, over=maximum, up_to=up_to, as_json=as_json)
+
+
 @app.command(epilog="Example:  memprof growth sweep --by op")
 def growth(
     folder: Annotated[Path, typer.Argument(help="Directory of a sweep, or of captures that differ in one setting.")],
@@ -213,35 +280,6 @@ def compare(
         str | None, typer.Option(help="Group the rows by category, module, op or dtype.", show_default=False)
     ] = None,
     device: Annotated[int | None, typer.Option(help="Only this device, in both.")] = None,
-
-
-@app.command(epilog="Example:  memprof fit --card t4,a10g --max mbs --quant bnb.nf4")
-@recipe_options
-def fit(
-    card: Annotated[str, typer.Option(help="Cards, with commas between, such as t4,a10g,h200.")],
-    maximum: Annotated[str, typer.Option("--max", help="What to search for: mbs or seq.")] = "mbs",
-    up_to: Annotated[int | None, typer.Option(help="Largest size to look at.", show_default=False)] = None,
-    model: Annotated[str, typer.Option(help="Any model that litgpt has a configuration for.")] = "pythia-70m",
-    quant: Annotated[str, typer.Option(help=QUANTIZATIONS)] = "none",
-    precision: Annotated[str, typer.Option(help=PRECISIONS)] = "16-mixed",
-    mbs: Annotated[
-        int | None,
-        typer.Option(help="Samples of a micro-batch, where seq is searched for; else 1.", show_default=False),
-    ] = None,
-    seq: Annotated[
-        int | None, typer.Option(help="Tokens of a sample, where mbs is searched for; else 1037.", show_default=False)
-    ] = None,
-    fix: Annotated[str | None, typer.Option(help=FIXES, show_default=False)] = None,
-    cycles: Annotated[int, typer.Option(min=1, help="Optimizer cycles of each run, at least 2.")] = 2,
-    as_json: AsJson = False,
-    **options: Any,
-) -> None:
-    """Find the largest micro-batch or sequence that fits a card, by simulated runs: no GPU is needed."""
-    from memprof.commands.fit import run
-
-    recipe, _ = split_options(options)
-    varied = {"model": model, "quant": quant, "precision": precision, "mbs": mbs, "seq": seq, "fix": fix}
-    run({**varied, "cycles": cycles, **recipe}, cards=card, over=maximum, up_to=up_to, as_json=as_json)
     top: Annotated[int, typer.Option(min=0, help="How many rows to show.")] = 15,
     as_json: AsJson = False,
 ) -> None:

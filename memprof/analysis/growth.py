@@ -10,14 +10,14 @@ from memprof.analysis.crossover import Crossover, find_crossovers
 from memprof.analysis.fit import Line, Parabola, fit_line, fit_parabola, fit_pieces
 from memprof.analysis.sweep import Amount
 from memprof.categories.category import CATEGORIES, Category
-from memprof.errors import InputError
+from memprof.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from memprof.analysis.sweep import Figures, Point
 
-__all__ = ["BY", "OVER", "Fit", "Growth", "GrowthGroup", "GrowthPoint", "measure_growth"]
+__all__ = ["BY", "OVER", "Fit", "Growth", "GrowthGroup", "GrowthPoint", "check_grouping", "measure_growth"]
 
 OVER = ("mbs", "seq")
 BY = ("module", "op", "dtype")
@@ -96,6 +96,21 @@ class Growth:
     notes: tuple[str, ...] = ()
 
 
+def check_grouping(over: str | None, by: str | None) -> None:
+    """Make sure that `measure_growth` knows both.
+
+    Raises
+    ------
+    UsageError
+        If it does not.
+
+    """
+    if over is not None and over not in OVER:
+        raise UsageError(f"--over {over}: unknown; it can be {' or '.join(OVER)}")
+    if by is not None and by not in BY:
+        raise UsageError(f"--by {by}: unknown; it can be {', '.join(BY)}")
+
+
 def measure_growth(
     points: Sequence[Point], *, over: str | None = None, by: str | None = None, notes: Sequence[str] = ()
 ) -> Growth:
@@ -115,15 +130,14 @@ def measure_growth(
     Raises
     ------
     InputError
-        If there are no points, or `over` or `by` is none of these.
+        If there are no points.
+    UsageError
+        If `over` or `by` is none of these.
 
     """
     if not points:
         raise InputError("no capture to measure growth on: give a directory that memprof sweep wrote")
-    if over is not None and over not in OVER:
-        raise InputError(f"--over {over}: unknown; it can be {' or '.join(OVER)}")
-    if by is not None and by not in BY:
-        raise InputError(f"--by {by}: unknown; it can be {', '.join(BY)}")
+    check_grouping(over, by)
     over = over or max(OVER, key=lambda name: len({point.config.get(name) for point in points}))
     parted: dict[tuple[tuple[str, str], ...], list[GrowthPoint]] = {}
     for point in sorted(points, key=lambda each: each.status == "failed"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memprof.errors import InputError
+from memprof.errors import InputError, UsageError
 from memprof.trace.model import Action
 
 if TYPE_CHECKING:
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["StepPhase", "event_of_moment", "oom_events", "step_phases"]
 
-STEP_MARK = re.compile(r"step (\d+)(?: (\w+))?")
-PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)")
+STEP_MARK = re.compile(r"step ([0-9]{1,9})(?: (\w+))?")
+PROFILER_STEP = re.compile(r"ProfilerStep#([0-9]{1,9})")
+"""Longer numbers are no steps but names: text of a stranger, which `int` would not take beyond 4,300 digits."""
 
 
 class StepPhase:
@@ -75,8 +76,10 @@ def event_of_moment(account: DeviceAccount, moment: str) -> int:
 
     Raises
     ------
+    UsageError
+        If the moment is not one of these.
     InputError
-        If the moment is not one of these, or the trace does not have it.
+        If the trace does not have it.
 
     """
     events = len(account.device.events)
@@ -108,4 +111,4 @@ def event_of_moment(account: DeviceAccount, moment: str) -> int:
             raise InputError(f"{account.trace.path}: no step {int(number)} on device {account.device.device}; {have}")
         begin, end = spans[0].begin, max(phase.end for phase in spans)
         return begin + int(np.argmax(account.replay.allocated[begin + 1 : end + 1]))
-    raise InputError(f"--at {moment!r} is no moment: use peak, end, oom, event:N or step:N")
+    raise UsageError(f"--at {moment!r} is no moment: use peak, end, oom, event:N or step:N")

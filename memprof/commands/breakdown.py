@@ -6,7 +6,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from memprof.errors import InputError, MemprofError
+from memprof.errors import InputError, UsageError
 from memprof.trace import start
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from memprof.analysis.breakdown import Breakdown
+    from memprof.analysis.groups import Group
     from memprof.analysis.whatif_report import OtherSettings
     from memprof.trace import PendingTrace
     from memprof.trace.model import Settings, Trace
@@ -34,12 +35,14 @@ def run(
 
     Raises
     ------
-    MemprofError
-        If the file cannot be read, or has no such device or moment, or `by` is no grouping.
+    InputError
+        If the file cannot be read, or has no such device or moment.
+    UsageError
+        If `by` is no grouping, or `at` no moment.
 
     """
     if by is not None and by not in BY:
-        raise MemprofError(f"--by {by!r} is no grouping: use one of {', '.join(BY)}")
+        raise UsageError(f"--by {by!r} is no grouping: use one of {', '.join(BY)}")
     settings = None
     if alloc_conf is not None:
         from memprof.allocator.conf import parse_alloc_conf
@@ -47,13 +50,12 @@ def run(
         settings = parse_alloc_conf(alloc_conf)
     pending = start(str(file))  # another process reads while this one imports
     from memprof.analysis.breakdown import break_down
-    from memprof.analysis.groups import group_live
 
     if as_json:
         from memprof.report.as_json import breakdown_json, to_text
 
         result = break_down(pending.result(), at=at, device=device, top=top)
-        document = breakdown_json(result)
+        document = breakdown_json(result, by=by, groups=_groups(result, by, top))
         if settings is not None:
             from memprof.report.whatif import other_settings_json
 
@@ -67,10 +69,7 @@ def run(
     from memprof.report.findings import finding_line
 
     result = break_down(_read(pending, file), at=at, device=device, top=top)
-    groups = []
-    if by is not None:
-        limit = max(top, 1) * 4
-        groups = [group_live(each.account, each.shown.event, ("category", by), top=limit) for each in result.devices]
+    groups = _groups(result, by, top)
     asked_of = [] if settings is None else _ask(result, settings)
     console = make_console()
     console.print(breakdown_report(result, by=by, groups=groups))
@@ -108,6 +107,16 @@ def _ask(result: Breakdown, settings: Settings) -> list[OtherSettings]:
 
 def _percent(advance: Callable[[int, int], None], part: float) -> None:
     advance(int(part * 100), 100)
+
+
+def _groups(result: Breakdown, by: str | None, top: int) -> list[list[Group]]:
+    """Group what each device shows by category and `by`; nothing where that was not asked for."""
+    if by is None:
+        return []
+    from memprof.analysis.groups import group_live
+
+    limit = max(top, 1) * 4
+    return [group_live(each.account, each.shown.event, ("category", by), top=limit) for each in result.devices]
 
 
 def _read(pending: PendingTrace, file: Path) -> Trace:

@@ -6,8 +6,9 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from memprof.atomic import check_writable
 from memprof.commands.simulated import inside_simulation, run_in_child, simulated_device
-from memprof.errors import CaptureError
+from memprof.errors import CaptureError, UsageError
 from memprof.options import RECIPE_DEFAULTS
 
 if TYPE_CHECKING:
@@ -38,10 +39,15 @@ def run(
 
     Raises
     ------
+    UsageError
+        If a setting is wrong.
+    OutputError
+        If `output` cannot be written.
     CaptureError
-        If what a capture runs is not installed, a setting is wrong, or the run fails.
+        If what a capture runs is not installed, or the run fails.
 
     """
+    check_writable(output)  # not only after the whole run
     if simulate is not None and not inside_simulation():
         run_in_child(simulate)
     try:
@@ -57,7 +63,10 @@ def run(
     from memprof.report.progress import steps
 
     on = device if simulate is None else simulated_device(simulate, device)
-    config = make_recipe(str(settings["recipe"]), settings_for(settings, RECIPE_DEFAULTS))
+    try:
+        config = make_recipe(str(settings["recipe"]), settings_for(settings, RECIPE_DEFAULTS))
+    except CaptureError as error:
+        raise UsageError(str(error)) from None  # nothing ran yet: it is an option's value
     with steps() as tell:
         result = capture(
             config,

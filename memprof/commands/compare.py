@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from memprof.errors import MemprofError
+from memprof.errors import UsageError
 from memprof.trace import start
 
 if TYPE_CHECKING:
@@ -21,12 +21,12 @@ def run(a: Path, b: Path, *, by: str | None, device: int | None, top: int, as_js
 
     Raises
     ------
-    MemprofError
+    InputError, UsageError
         If a file cannot be read or has no such device, or `by` is no grouping.
 
     """
     if by is not None and by not in BY:
-        raise MemprofError(f"--by {by}: unknown; it can be {', '.join(BY)}")
+        raise UsageError(f"--by {by}: unknown; it can be {', '.join(BY)}")
     pending = start(str(a)), start(str(b))  # both are read while this process imports
     from memprof.analysis.compare import compare
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from memprof.analysis.growth import Growth, measure_growth
+from memprof.analysis.growth import Growth, check_grouping, measure_growth
 from memprof.analysis.sweep_folder import read_folder
 from memprof.errors import InputError
 from memprof.report.progress import bar
@@ -50,6 +50,7 @@ def read_watched(folder: Path) -> Folder:
 
 def growth_of(folder: Path, *, over: str | None = None, by: str | None = None) -> Growth:
     """Read `folder` and fit what is in it; see `run` for errors."""
+    check_grouping(over, by)  # before a whole sweep is read
     found = read_watched(folder)
     if not found.points and found.notes:
         raise InputError(f"no file in {folder} is a capture to measure growth on; the first: {found.notes[0]}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from memprof.report.files import write_text
+from memprof.atomic import write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,5 +35,5 @@ def run(source: Path, *, output: Path) -> None:
         from memprof.trace import load
 
         text = breakdown_page(break_down(load(source), top=TOP))
-    write_text(output, text)
+    write_whole(output, lambda file: file.write(text.encode()))
     sys.stdout.write(f"wrote {output} ({len(text):,} characters; it needs no network)\n")

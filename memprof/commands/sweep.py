@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from memprof.analysis.growth import measure_growth
 from memprof.analysis.sweep import Point, point_of
 from memprof.analysis.sweep_folder import SWEEP_FILE, differences, plan
+from memprof.atomic import write_whole
 from memprof.commands.growth import read_watched
 from memprof.commands.sweep_children import Children
 from memprof.errors import CaptureError, MemprofError
 from memprof.options import RECIPE_DEFAULTS
 from memprof.recipes.registry import settings_for
 from memprof.report.as_json import to_text
-from memprof.report.files import write_text
 from memprof.report.growth_json import growth_json
 from memprof.report.sweep_progress import sweep_progress
 from memprof.trace import load
@@ -186,7 +186,8 @@ def _interruptible() -> Iterator[None]:
 
 def _write(known: Mapping[str, Point], folder: Path) -> Growth:
     growth = measure_growth([known[file] for file in sorted(known)])
-    write_text(folder / SWEEP_FILE, to_text(growth_json(growth)) + "\n")
+    document = to_text(growth_json(growth)) + "\n"
+    write_whole(folder / SWEEP_FILE, lambda file: file.write(document.encode()))
     return growth
 
 

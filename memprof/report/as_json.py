@@ -6,6 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from memprof.analysis.breakdown import Breakdown, DeviceBreakdown
     from memprof.analysis.groups import Group
     from memprof.analysis.state import State
@@ -20,15 +22,32 @@ def to_text(value: Any) -> str:
     return json.dumps(value, indent=1, allow_nan=False)
 
 
-def breakdown_json(breakdown: Breakdown) -> dict[str, Any]:
-    """Turn a breakdown into plain values: bytes are integers of whole blocks unless a name says ``requested``."""
+def breakdown_json(
+    breakdown: Breakdown, *, by: str | None = None, groups: Sequence[Sequence[Group]] = ()
+) -> dict[str, Any]:
+    """Turn a breakdown into plain values: bytes are integers of whole blocks unless a name says ``requested``.
+
+    Parameters
+    ----------
+    breakdown
+        What `break_down` returned.
+    by, groups
+        Name of a further grouping, and its groups for each device: become the device's ``by`` and ``groups``.
+
+    """
     trace = breakdown.trace
     return {
         "format": FORMAT,
         "file": trace.path,
         "source": trace.source.value,
         "made_by": None if trace.made_by is None else dict(trace.made_by),
-        "devices": [_device(device) for device in breakdown.devices],
+        "devices": [
+            {
+                **_device(device),
+                **({} if by is None else {"by": by, "groups": [_group(group) for group in groups[row]]}),
+            }
+            for row, device in enumerate(breakdown.devices)
+        ],
     }
 
 

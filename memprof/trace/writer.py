@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import pickle
-import stat
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memprof.errors import CaptureError
+from memprof.atomic import write_whole
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator
 
 __all__ = ["PROTOCOL", "check_plain", "write_snapshot"]
@@ -36,7 +34,7 @@ def write_snapshot(snapshot: dict[str, Any], path: str | os.PathLike[str]) -> No
 
     Raises
     ------
-    CaptureError
+    OutputError
         The file cannot be written: no space, no permission, no such folder.
     TypeError
         A value is not one of dict, list, tuple, str, int, float, bool, None themselves (a subclass, such as a numpy
@@ -44,7 +42,7 @@ def write_snapshot(snapshot: dict[str, Any], path: str | os.PathLike[str]) -> No
     """
     with _no_collection():
         check_plain(snapshot)
-        _write(snapshot, path)
+        write_whole(path, lambda file: pickle.dump(snapshot, file, protocol=PROTOCOL))
 
 
 @contextlib.contextmanager
@@ -57,27 +55,6 @@ def _no_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def _write(snapshot: dict[str, Any], path: str | os.PathLike[str]) -> None:
-    # Through a link: the file that it names is replaced, not the link.
-    target = Path(path).resolve()
-    with contextlib.suppress(OSError):
-        if not stat.S_ISREG(target.stat().st_mode):
-            raise CaptureError(f"{path} is not a plain file: name another place for the snapshot")
-    beside = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        with beside.open("xb") as file:
-            pickle.dump(snapshot, file, protocol=PROTOCOL)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(target)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise CaptureError(f"{path} cannot be written: {error.strerror or error}; nothing was left there") from None
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
 
 
 def check_plain(root: Any) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from memprof.analysis.breakdown import break_down
 from memprof.categories.category import CATEGORIES, Category
-from memprof.errors import InputError
+from memprof.errors import InputError, MemprofError
 from memprof.trace.snapshot import read_snapshot
 
 MIB = 2**20
@@ -200,7 +200,7 @@ def test_moments(moment, event):
     ],
 )
 def test_moment_that_is_not_there_is_one_clear_line(moment, said):
-    with pytest.raises(InputError, match=said) as caught:
+    with pytest.raises(MemprofError, match=said) as caught:
         break_down_dict(labelled_run(), at=moment)
     assert "\n" not in str(caught.value)
 

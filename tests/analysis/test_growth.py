@@ -9,7 +9,7 @@ from growth_values import point
 
 from memprof.analysis.growth import measure_growth
 from memprof.categories.category import CATEGORIES, Category
-from memprof.errors import InputError
+from memprof.errors import InputError, UsageError
 
 MB = 10**6
 XS = (1, 2, 4, 8, 16, 32)
@@ -164,7 +164,7 @@ def test_two_captures_of_one_configuration_are_refused():
     ("options", "said"), [({"over": "rank"}, "mbs or seq"), ({"by": "stack"}, "module, op, dtype")]
 )
 def test_unknown_option_names_what_it_can_be(options, said):
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(UsageError, match=said):
         measure_growth([linear(1), linear(2)], **options)
 
 

@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -99,8 +100,7 @@ def test_json_has_the_documented_shape(snapshot):
     ("arguments", "said"),
     [
         (["breakdown", "no-such-file.pickle"], "no-such-file.pickle"),
-        (["breakdown", "{file}", "--at", "tomorrow"], "--at 'tomorrow'"),
-        (["breakdown", "{file}", "--by", "colour"], "--by 'colour'"),
+        (["breakdown", "{file}", "--at", "event:99"], "no event 99"),
         (["breakdown", "{file}", "--device", "7"], "device 7"),
     ],
 )
@@ -112,6 +112,54 @@ def test_our_errors_are_one_line_and_exit_1(snapshot, arguments, said):
     assert said in done.stderr
     assert done.stderr.startswith("memprof: ")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["breakdown", "{file}", "--at", "tomorrow"], "--at 'tomorrow'"),
+        (["breakdown", "{file}", "--by", "colour"], "--by 'colour'"),
+        (["growth", "{folder}", "--over", "time"], "--over time"),
+    ],
+)
+def test_a_value_that_an_option_cannot_have_is_one_line_and_exit_2(snapshot, arguments, said):
+    done = memprof(*[argument.format(file=snapshot, folder=snapshot.parent) for argument in arguments])
+
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"memprof: {said}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_json_has_the_grouping_that_was_asked_for(snapshot):
+    (device,) = json.loads(memprof("breakdown", snapshot, "--json", "--by", "op").stdout)["devices"]
+
+    assert device["by"] == "op"
+    assert sum(group["bytes"] for group in device["groups"]) == device["peak"]["allocated_bytes"]
+
+
+@pytest.mark.parametrize("extra", [[], ["--json"]])
+def test_a_full_disk_behind_stdout_is_one_line(snapshot, extra):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-m", "memprof", "breakdown", str(snapshot), *extra], check=False,
+                              stdout=full, stderr=subprocess.PIPE, text=True)  # fmt: skip
+
+    assert done.returncode == 1
+    assert done.stderr == "memprof: the output cannot be written: No space left on device\n"
+
+
+def test_a_closed_stdout_is_no_fault(snapshot):
+    line = f"'{sys.executable}' -m memprof breakdown '{snapshot}' --json >&-"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_an_encoding_without_our_bars_gets_question_marks(snapshot, encoding):
+    done = memprof("breakdown", snapshot, env={**os.environ, "PYTHONIOENCODING": encoding}, encoding=encoding)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "allocated" in done.stdout
 
 
 @pytest.mark.parametrize("arguments", [["breakdown"], ["no-such-command"], ["breakdown", "a", "--top", "many"]])

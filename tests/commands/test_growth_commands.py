@@ -147,21 +147,32 @@ def test_report_of_a_sweep_shows_the_crossover(folder, tmp_path):
     [
         (("growth", "{tmp}"), "no capture to measure growth on"),
         (("growth", "{tmp}/none"), "is not a directory"),
-        (("growth", "{folder}", "--over", "rank"), "--over rank: unknown; it can be mbs or seq"),
-        (("growth", "{folder}", "--by", "stack"), "--by stack: unknown; it can be module, op, dtype"),
         (("compare", "{tmp}/none", "{tmp}/none"), "no such file"),
-        (("compare", "{trace}", "{trace}", "--by", "stack"), "--by stack: unknown"),
         (("compare", "{trace}", "{trace}", "--device", "3"), "nothing recorded for device 3"),
         (("report", "{tmp}/none"), "no such file"),
         (("report", "{trace}", "-o", "{tmp}/none/page.html"), "cannot be written"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(arguments, said, folder, tmp_path):
-    places = {"tmp": tmp_path, "folder": folder, "trace": trace("none", 1)}
-
-    done = memprof(*(each.format(**places) for each in arguments))
+    done = memprof(*(each.format(tmp=tmp_path, folder=folder, trace=trace("none", 1)) for each in arguments))
 
     assert done.returncode == 1
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("growth", "{folder}", "--over", "rank"), "--over rank: unknown; it can be mbs or seq"),
+        (("growth", "{folder}", "--by", "stack"), "--by stack: unknown; it can be module, op, dtype"),
+        (("compare", "{trace}", "{trace}", "--by", "stack"), "--by stack: unknown"),
+    ],
+)
+def test_a_value_that_an_option_cannot_have_is_wrong_usage(arguments, said, folder):
+    done = memprof(*(each.format(folder=folder, trace=trace("none", 1)) for each in arguments))
+
+    assert done.returncode == 2
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from little_allocator import training
 
-from memprof.errors import CaptureError
+from memprof.errors import OutputError
 from memprof.trace import load
 from memprof.trace.opcodes import check_memory_viz
 from memprof.trace.writer import write_snapshot
@@ -112,9 +112,9 @@ def test_a_failed_write_leaves_what_was_there(tmp_path):
 
 
 def test_no_such_folder_and_no_plain_file(tmp_path):
-    with pytest.raises(CaptureError, match="No such file"):
+    with pytest.raises(OutputError, match="No such file"):
         write_snapshot({}, tmp_path / "absent" / "run.pickle")
-    with pytest.raises(CaptureError, match="not a plain file"):
+    with pytest.raises(OutputError, match="is a directory"):
         write_snapshot({}, tmp_path)
 
 
@@ -135,11 +135,11 @@ def test_full_disk_is_one_line_and_leaves_nothing(tmp_path):
     # given: a process that may write 64 KiB into a file
     code = (
         "import resource, signal, sys; sys.path.insert(0, sys.argv[1])\n"
-        "from memprof.errors import CaptureError\nfrom memprof.trace.writer import write_snapshot\n"
+        "from memprof.errors import OutputError\nfrom memprof.trace.writer import write_snapshot\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))\n"
         "try: write_snapshot({'segments': list(range(10**6))}, sys.argv[2])\n"
-        "except CaptureError as error: print(error)"
+        "except OutputError as error: print(error)"
     )
     root = __file__.rpartition("tests")[0]
 
