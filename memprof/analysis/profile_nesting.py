@@ -74,7 +74,8 @@ def nest(profile: Profile) -> Nesting:
     parent, own = np.full(count, NOTHING, np.int64), ranges.end - ranges.start
     threads, begins = np.unique(ranges.thread[order], return_index=True)
     moments = {}
-    for thread, begin, end in zip(threads.tolist(), begins.tolist(), [*begins[1:].tolist(), count], strict=True):
+    ends = np.append(begins, count)[1:]
+    for thread, begin, end in zip(threads.tolist(), begins.tolist(), ends.tolist(), strict=True):
         moments[thread] = _sweep(ranges, order[begin:end], parent, own)
     return Nesting(parent=parent, own=own, order=order, _moments=moments)
 

@@ -119,6 +119,8 @@ def _checked(check: MemoryCheck, snapshot: Path | None) -> Text:
         text.append(f"allocated after each is equal, and so is the peak, {check.replay_peak:,} B")
         if check.replay_peak_reserved is not None:
             text.append(f"; reserved too, up to {check.replay_peak_reserved:,} B")
+        if check.allocated_offset:
+            text.append(f" (but for {check.allocated_offset:+,} B from before the profile)")
         return text
     text.append("differs", style="bold red")
     text.append(
