@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("--card", default="h200")
     parser.add_argument("--recipe", default="lit_gpt_2023")
     parser.add_argument("--force", action="store_true")
+    parser.add_argument("--no-labels", action="store_true", help="peaks only: quicker")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="other fields of the recipe")
     for axis, default in AXES.items():
         parser.add_argument(f"--{axis}", default=default)
@@ -64,7 +65,7 @@ def main() -> None:
         try:
             device = RecordedSimulation(install(options.card))
             run = make_recipe(options.recipe, dict(point.config))
-            result = capture(run, output=options.output / point.file, device=device)
+            result = capture(run, output=options.output / point.file, device=device, labels=not options.no_labels)
             line = {"file": point.file, "status": result.status, "allocated": result.peak_allocated_bytes}
             print(json.dumps({**line, "reserved": result.max_reserved_bytes, "s": round(time.monotonic() - began, 1)}))
             code = 0
