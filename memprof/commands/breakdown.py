@@ -121,9 +121,9 @@ def _groups(result: Breakdown, by: str | None, top: int) -> list[list[Group]]:
 
 def _read(pending: PendingTrace, file: Path) -> Trace:
     """Wait for the trace, with a progress bar where that takes long and somebody is watching."""
-    if file.stat().st_size < SLOW_BYTES or not sys.stderr.isatty():
+    if pending.size < SLOW_BYTES or not sys.stderr.isatty():
         return pending.result()
     from memprof.report.progress import bar
 
-    with bar(f"reading {file.name}", file.stat().st_size) as advance:
+    with bar(f"reading {file.name}", pending.size) as advance:
         return pending.result(progress=advance)

@@ -43,6 +43,8 @@ COLORS = {
     Category.UNKNOWN: "bright_red",
 }
 BAR_WIDTH = 24
+MOST_PHASES = 60
+"""With more phases than this only those with the highest peaks are listed."""
 
 
 def make_console(*, stderr: bool = False) -> Console:
@@ -196,16 +198,23 @@ def _agreement(device: DeviceBreakdown) -> Iterable[Text]:
             )
 
 
-def _phase_table(device: DeviceBreakdown) -> Table:
+def _phase_table(device: DeviceBreakdown) -> Lines:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("step", "phase"):
         table.add_column(name)
     table.add_column("peak allocated", justify="right")
-    for phase in device.phases:
+    phases = device.phases
+    shown: Sequence[int] = range(len(phases))
+    if len(phases) > MOST_PHASES:
+        shown = sorted(sorted(shown, key=lambda row: -phases[row].peak_allocated)[:MOST_PHASES])
+    for row in shown:
+        phase = phases[row]
         table.add_row(
             "" if phase.step < 0 else str(phase.step), clean(phase.phase, 40), format_bytes(phase.peak_allocated)
         )
-    return table
+    left = len(phases) - len(shown)
+    more = f"... {left:,} more phases, none with a higher peak: --json has them all"
+    return Lines(table, *([Text(more, style="dim")] if left else []))
 
 
 def _top_table(groups: Sequence[Group]) -> Table:

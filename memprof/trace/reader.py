@@ -111,6 +111,11 @@ class PendingTrace:
             ) from None
         self._started = time.monotonic()
 
+    @property
+    def size(self) -> int:
+        """Bytes of the file when it was opened; the file itself may be gone by now."""
+        return self._size
+
     def result(self, *, progress: Callable[[int, int], None] | None = None) -> Trace:
         """Wait for the trace; see `load` for parameters and errors. To be called once."""
         from memprof.trace.wire import BrokenPipeDataError
@@ -181,6 +186,8 @@ def open_file(path: str) -> int:
     InputError
         It is none, or cannot be opened.
     """
+    if not path:
+        raise InputError("the name of the file is empty: name the snapshot file")
     try:
         # O_NONBLOCK: a named pipe without a writer would wait here forever.
         file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
@@ -198,6 +205,8 @@ def open_file(path: str) -> int:
         return file
     os.close(file)
     if stat.S_ISDIR(mode):
+        if path == ".":  # what pathlib makes of an empty name
+            raise InputError("the name of the file is empty, or '.', which is a directory: name the snapshot file")
         raise InputError(f"{path} is a directory: name the snapshot file in it")
     raise InputError(f"{path} is not a plain file: write the snapshot to one first")
 
