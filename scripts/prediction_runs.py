@@ -51,12 +51,16 @@ def huggingface(config: dict[str, Any]) -> None:
     optimizer = _optimizer(config.get("optimizer", "adamw"), [p for p in model.parameters() if p.requires_grad])
     for _ in range(2):
         tokens = torch.randint(0, 1000, (4, 1024), device="cuda")
-        options = {"attention_mask": torch.ones_like(tokens)} if config.get("mask") else {}
         with torch.autocast("cuda", torch.bfloat16) if autocast else contextlib.nullcontext():
-            loss = model(input_ids=tokens, labels=tokens, **options).loss
+            # The mask is not kept: it must be gone when backward begins.
+            loss = model(input_ids=tokens, labels=tokens, **_mask(tokens, config)).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+
+
+def _mask(tokens: torch.Tensor, config: dict[str, Any]) -> dict[str, torch.Tensor]:
+    return {"attention_mask": torch.ones_like(tokens)} if config.get("mask") else {}
 
 
 def _model(name: str) -> tuple[torch.nn.Module, list[str]]:

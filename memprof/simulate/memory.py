@@ -13,6 +13,7 @@ from memprof.allocator.driver import Driver
 from memprof.allocator.simulation import CachingAllocator
 from memprof.simulate.oom import out_of_memory_message
 from memprof.simulate.profiling import memory_reporter
+from memprof.simulate.statistics import Statistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,6 +54,7 @@ class DeviceMemory:
         self._deferred: list[int] = []
         self._streams = threading.local()
         self._report = memory_reporter()
+        self._statistics = Statistics()
 
     @property
     def stream(self) -> int:
@@ -83,6 +85,7 @@ class DeviceMemory:
                 self._sizes[address] = nbytes
                 counters = self.allocator.counters
                 block = self.allocator.allocated[address]
+                self._statistics.allocate(block)
                 self._report(address, block.size, counters.allocated_bytes, counters.reserved_bytes)
             except OutOfMemory as error:
                 raise torch.OutOfMemoryError(out_of_memory_message(error, self._card.context_bytes)) from None
@@ -142,31 +145,28 @@ class DeviceMemory:
         return free, self._card.total_bytes
 
     def statistics(self) -> dict[str, Any]:
-        """Return ``torch.cuda.memory_stats`` as a nested dictionary: what is counted, without the split by pool."""
-        counters = self.allocator.counters
-        nested: dict[str, Any] = {
-            f"{kind}_bytes": {
-                "all": {
-                    "current": getattr(counters, f"{kind}_bytes"),
-                    "peak": getattr(counters, f"{kind}_peak"),
-                }
-            }
-            for kind in ("allocated", "active", "requested", "reserved")
-        }
-        for name in ("num_alloc_retries", "num_ooms", "num_sync_all_streams", "num_device_alloc", "num_device_free"):
-            nested[name] = getattr(counters, name)
-        limit = self.allocator.settings.max_split_size
-        nested["max_split_size"] = -1 if limit is None else limit
-        return nested
+        """Return ``torch.cuda.memory_stats`` as a nested dictionary."""
+        with self.held():
+            self._statistics.catch_up(self.allocator)
+            return self._statistics.nested(self.allocator)
 
     def reset_peaks(self) -> None:
         """Let the peaks begin anew (``torch.cuda.reset_peak_memory_stats``)."""
+        self._statistics.catch_up(self.allocator)
+        self._statistics.reset_peaks()
         self.allocator.counters.reset_peaks()
+
+    def reset_accumulated(self) -> None:
+        """Let the totals begin anew (``torch.cuda.reset_accumulated_memory_stats``)."""
+        self._statistics.catch_up(self.allocator)
+        self._statistics.reset_accumulated()
 
     def _free(self, address: int) -> None:
         del self._sizes[address]
         self._on_free(address)
-        size = self.allocator.allocated[address].size
+        block = self.allocator.allocated[address]
+        size = block.size
+        self._statistics.free(block)
         self.allocator.free(address)
         counters = self.allocator.counters
         self._report(address, -size, counters.allocated_bytes, counters.reserved_bytes)

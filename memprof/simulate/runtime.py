@@ -124,7 +124,7 @@ def _functions(device: Device) -> dict[str, Callable[..., Any]]:
         "_cuda_emptyCache": lambda: device.memory.empty_cache(),
         "_cuda_memoryStats": lambda _index=0: device.memory.statistics(),
         "_cuda_resetPeakMemoryStats": lambda _index=0: device.memory.reset_peaks(),
-        "_cuda_resetAccumulatedMemoryStats": lambda _index=0: None,
+        "_cuda_resetAccumulatedMemoryStats": lambda _index=0: device.memory.reset_accumulated(),
         "_cuda_hostMemoryStats": dict,
         "_cuda_resetPeakHostMemoryStats": lambda: None,
         "_cuda_resetAccumulatedHostMemoryStats": lambda: None,

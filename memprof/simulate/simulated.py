@@ -9,8 +9,10 @@ from memprof.allocator.snapshot import device_trace
 from memprof.errors import MemprofError
 from memprof.simulate.bitsandbytes_library import install_native_library
 from memprof.simulate.cards import Card, card_named
+from memprof.simulate.checkpoints import install_checkpoints
 from memprof.simulate.device import Device
 from memprof.simulate.host_weights import install_host_weights
+from memprof.simulate.refusals import install_refusals
 from memprof.simulate.registration import register_device
 from memprof.simulate.reserved import reserved_range
 from memprof.simulate.runtime import CUDA_VERSION, CUDNN_VERSION, install_runtime
@@ -134,6 +136,8 @@ def install(
     device = Device(card, settings, order)
     device.install()
     install_runtime(device)
+    install_checkpoints()
+    install_refusals()
     self_test(device)
     simulated = SimulatedDevice(device, library)
     _installed.append(simulated)
