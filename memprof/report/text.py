@@ -12,8 +12,10 @@ def clean(text: str, limit: int = 200) -> str:
 
     Function and file names in a snapshot are a stranger's: an escape sequence among them could rewrite the screen.
     """
+    long = len(text) > limit
+    text = text[:limit]  # first, since each character is looked at
     if text.isascii() and text.isprintable():
         safe = text
     else:
         safe = "".join("?" if unicodedata.category(char)[0] == "C" else char for char in text)
-    return safe if len(safe) <= limit else safe[: limit - 1] + "…"
+    return safe[: limit - 1] + "…" if long else safe

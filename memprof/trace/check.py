@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ADDRESS_END",
+    "DEVICES",
     "INT64_END",
     "SIZE_END",
     "as_dict",
@@ -38,6 +39,8 @@ SIZE_END = 1 << 62
 ADDRESS_END = 1 << 62
 """Addresses are below this: address + size still fits an int64. CUDA's are 47 to 57 bits."""
 INT64_END = 1 << 63
+DEVICES = 128
+"""Devices are below this: torch numbers them in 7 bits (``DeviceIndex`` is an int8, ``c10/core/Device.h``)."""
 
 _QUOTED = 60
 """Characters of a file's text that a message quotes at most."""

@@ -26,16 +26,20 @@ def main() -> None:
     """Read, convert, send, and leave without freeing a million dicts one by one."""
     sink = io.FileIO(1, "wb", closefd=False)
     parts = PartSender(sink)
+    budget = Budget()
     gc.disable()  # a million dicts, all alive until the end
     _widen(1)
     try:
         # The name keeps the value alive: to free a million dicts takes as long as to send their columns.
-        snapshot = load_file(io.FileIO(0, "rb", closefd=False), Budget())
+        snapshot = load_file(io.FileIO(0, "rb", closefd=False), budget)
         trace = read_snapshot(snapshot, emit=parts)
     except InputError as error:
         send_error(str(error), sink)
     except MemoryError:
-        send_error("needs more memory than a snapshot of its size should: damaged, or made to do harm", sink)
+        send_error(budget.shortage(), sink)
+    except OSError as error:
+        # A fault of the disk, or a file that the system does not give. Where the pipe broke nobody reads this.
+        send_error(f"cannot be read to its end ({error.strerror}): copy it again", sink)
     except RecursionError:
         send_error("is nested beyond reason: not a torch memory snapshot", sink)
     except Exception as error:  # noqa: BLE001 - a fault of ours has to be one line of the parent as well

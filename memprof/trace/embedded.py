@@ -6,7 +6,6 @@ an error that names the row.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +14,17 @@ import numpy as np
 from memprof.errors import InputError
 from memprof.trace.check import (
     ADDRESS_END,
+    DEVICES,
     INT64_END,
     SIZE_END,
     as_dict,
     as_int,
     as_list,
     as_text,
-    clean,
     malformed,
     shown,
 )
+from memprof.trace.facts import check_mark_name, check_shapes, read_made_by, read_plain
 from memprof.trace.model import Action, Labels, Mark, Source, Stats
 
 if TYPE_CHECKING:
@@ -43,9 +43,8 @@ VERSION = 1
 _NUMBERS = ("entry", "address", "step")
 _FLAGS = ("saved",)
 _TEXTS = tuple(column.name for column in fields(Labels) if column.name not in (*_NUMBERS, *_FLAGS))
-_DEVICES = 1 << 12
-_PLAIN_DEPTH = 8
-_PLAIN_ITEMS = 10_000
+_MARKS = 1 << 20
+"""More marks than this are no recording: a step has about five, and a history of two million entries fewer steps."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,8 +84,8 @@ def read_embedded(value: Any, *, actions: Mapping[int, Codes], texts: TextIntern
         )
     return Embedded(
         source=_source(block.get("source")),
-        made_by=_plain_dict(block.get("made_by"), "memprof.made_by"),
-        environment=_plain_dict(block.get("environment"), "memprof.environment"),
+        made_by=read_made_by(block.get("made_by"), "memprof.made_by"),
+        environment=read_plain(block.get("environment"), "memprof.environment"),
         labels=_labels(block, actions, texts),
         marks=_marks(block.get("marks"), actions),
         stats=_stats(block.get("stats")),
@@ -98,41 +97,6 @@ def _source(value: Any) -> Source:
     if type(value) is not str or value not in known:
         malformed("memprof.source", f"is {shown(value)}, not one of {', '.join(known)}")
     return known[value]
-
-
-def _plain_dict(value: Any, place: str) -> dict[str, Any] | None:
-    if value is None:
-        return None
-    budget = [_PLAIN_ITEMS]
-    copied = _plain(as_dict(value, place), place, 0, budget)
-    assert isinstance(copied, dict)
-    return copied
-
-
-def _plain(value: Any, place: str, depth: int, budget: list[int]) -> Any:
-    """Return a copy of a small tree of JSON's types; a cycle, a depth or a size beyond reason is an error."""
-    budget[0] -= 1
-    if depth > _PLAIN_DEPTH or budget[0] < 0:
-        malformed(place, f"is nested deeper than {_PLAIN_DEPTH} or has more than {_PLAIN_ITEMS} values")
-    kind = type(value)
-    copied = value
-    if kind is str:
-        copied = clean(value)
-    elif kind is int:
-        copied = as_int(value, place, -INT64_END, INT64_END)
-    elif kind is float:
-        if not math.isfinite(value):
-            malformed(place, f"is {shown(value)}, not a finite number")
-    elif kind in (list, tuple):
-        copied = [_plain(item, f"{place}[{index}]", depth + 1, budget) for index, item in enumerate(value)]
-    elif kind is dict:
-        copied = {
-            as_text(key, f"a key of {place}"): _plain(item, f"a value of {place}", depth + 1, budget)
-            for key, item in value.items()
-        }
-    elif value is not None and kind is not bool:
-        malformed(place, f"is {shown(value)}, not a plain value")
-    return copied
 
 
 def _ints(value: Any, place: str, low: int, end: int) -> NDArray[np.int64]:
@@ -148,13 +112,15 @@ def _ints(value: Any, place: str, low: int, end: int) -> NDArray[np.int64]:
 
 def _labels(block: dict[str, Any], actions: Mapping[int, Codes], texts: TextInterner) -> dict[int, Labels]:
     strings = as_list(block.get("strings", []), "memprof.strings")
-    rows = [texts.row(as_text(text, f"memprof.strings[{index}]")) for index, text in enumerate(strings)]
+    strings = [as_text(text, f"memprof.strings[{index}]") for index, text in enumerate(strings)]
+    rows = [texts.row(text) for text in strings]
     # The last row answers -1: not known.
     text_rows = np.array([*rows, -1], np.int32)
     tables = []
     for name, key in (("labels", "entry"), ("base_labels", "address")):
         if block.get(name) is not None:
-            tables.append(_label_table(as_dict(block[name], f"memprof.{name}"), f"memprof.{name}", key, text_rows))
+            table = as_dict(block[name], f"memprof.{name}")
+            tables.append(_label_table(table, f"memprof.{name}", key, strings, text_rows))
     found: dict[int, Labels] = {}
     for device in sorted({int(device) for devices, _ in tables for device in np.unique(devices)}):
         parts = [{name: column[devices == device] for name, column in columns.items()} for devices, columns in tables]
@@ -165,13 +131,13 @@ def _labels(block: dict[str, Any], actions: Mapping[int, Codes], texts: TextInte
 
 
 def _label_table(
-    table: dict[str, Any], place: str, key: str, text_rows: NDArray[np.int32]
+    table: dict[str, Any], place: str, key: str, strings: list[str], text_rows: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
     """Return the devices and the columns of one table; `key` is the column that says what a row is about."""
     for required in ("device", key):
         if required not in table:
             malformed(place, f"has no {required!r}")
-    devices = _ints(table["device"], f"{place}.device", 0, _DEVICES)
+    devices = _ints(table["device"], f"{place}.device", 0, DEVICES)
     count = len(devices)
 
     def column(name: str, low: int, end: int) -> NDArray[np.int64]:
@@ -189,7 +155,10 @@ def _label_table(
         "saved": _saved(table.get("saved"), f"{place}.saved", count),
     }
     for name in _TEXTS:
-        columns[name] = text_rows[column(name, -1, len(text_rows) - 1)]
+        indices = column(name, -1, len(strings))
+        if name == "shape":
+            check_shapes((strings[index] for index in np.unique(indices).tolist() if index >= 0), f"{place}.shape")
+        columns[name] = text_rows[indices]
     return devices, columns
 
 
@@ -229,12 +198,17 @@ def _check_targets(labels: Labels, device: int, actions: Mapping[int, Codes]) ->
 
 def _marks(value: Any, actions: Mapping[int, Codes]) -> dict[int, list[Mark]]:
     found: dict[int, list[Mark]] = {}
-    for index, item in enumerate(as_list(value if value is not None else [], "memprof.marks")):
+    items = as_list(value if value is not None else [], "memprof.marks")
+    if len(items) > _MARKS:
+        malformed("memprof.marks", f"has {len(items)} marks")
+    for index, item in enumerate(items):
         place = f"memprof.marks[{index}]"
         mark = as_dict(item, place)
-        device = as_int(mark.get("device"), f"{place}.device", end=_DEVICES)
+        device = as_int(mark.get("device"), f"{place}.device", end=DEVICES)
         entry = as_int(mark.get("entry"), f"{place}.entry", end=len(actions.get(device, ())) + 1)
-        found.setdefault(device, []).append(Mark(entry=entry, name=as_text(mark.get("name"), f"{place}.name")))
+        name = as_text(mark.get("name"), f"{place}.name")
+        check_mark_name(name, f"{place}.name")
+        found.setdefault(device, []).append(Mark(entry=entry, name=name))
     return {device: sorted(marks, key=lambda mark: mark.entry) for device, marks in found.items()}
 
 
@@ -247,7 +221,7 @@ def _stats(value: Any) -> dict[int, list[Stats]]:
             name: None if row.get(name) is None else as_int(row[name], f"{place}.{name}", end=SIZE_END)
             for name in ("max_allocated_bytes", "max_reserved_bytes", "device_used_bytes", "managed_bytes")
         }
-        device = as_int(row.get("device"), f"{place}.device", end=_DEVICES)
+        device = as_int(row.get("device"), f"{place}.device", end=DEVICES)
         step = as_int(row.get("step"), f"{place}.step", low=-1, end=1 << 31)
         found.setdefault(device, []).append(Stats(step=step, **figures))
     return found

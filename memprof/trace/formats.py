@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,12 @@ _GZIP = b"\x1f\x8b"
 _ZIP = b"PK\x03\x04"
 _JSON_STARTS = b"{["
 _PICKLE_STARTS = b"\x80"
+
+JSON_END = 1 << 30
+"""JSON of this many bytes is refused, since it has to be in memory as a whole; a pickle of the same is far smaller."""
+_TOO_LARGE = f"is JSON of over {JSON_END >> 30} GiB, more than memprof reads: give the pickle, which is far smaller"
+ZEROS_END = 16 << 20
+"""So many zero bytes in a row are a hole in the file (a full disk, a sparse file), and no recording."""
 
 INFLATION = 300
 """Plain bytes per compressed byte beyond which a file is a bomb: snapshots reach 7 to 65, deflate can reach 1,032."""
@@ -53,6 +60,7 @@ class _Source(io.RawIOBase):
         self._file = file
         self._budget = budget
         self._total = 0
+        self._zeros = 0
         self._left = limit
 
     def readable(self) -> bool:
@@ -66,8 +74,24 @@ class _Source(io.RawIOBase):
         if self._left is not None:
             self._left -= count
         self._total += count
+        self._look_for_zeros(view[:count])
         self._budget.grant(self._total)
         return count
+
+    def _look_for_zeros(self, view: memoryview) -> None:
+        count = len(view)
+        if not count or view[0] or view[count // 2] or view[-1]:  # what nearly every block of a real file is
+            self._zeros = 0
+            return
+        step = 1 << 20
+        for start in range(0, count, step):
+            part = view[start : start + step]
+            self._zeros = self._zeros + len(part) if not part.tobytes().strip(b"\0") else 0
+            if self._zeros >= ZEROS_END:
+                raise InputError(
+                    f"has {ZEROS_END >> 20} MiB of zeros in a row, as no recording has: the disk was full, or the copy "
+                    "is not complete"
+                )
 
 
 class _Inflated(io.RawIOBase):
@@ -134,8 +158,8 @@ def load_file(file: io.RawIOBase, budget: Budget) -> Any:
     if head.startswith(_ZIP):
         return _load_zip(file, budget)
     if head.startswith(_GZIP):
-        return _load_stream(io.BufferedReader(_Inflated(file, budget), _BUFFER))
-    return _load_stream(io.BufferedReader(_Source(file, budget), _BUFFER))
+        return _load_stream(io.BufferedReader(_Inflated(file, budget), _BUFFER), budget)
+    return _load_stream(io.BufferedReader(_Source(file, budget), _BUFFER), budget, size=os.fstat(file.fileno()).st_size)
 
 
 def open_plain(file: io.RawIOBase, budget: Budget) -> io.BufferedReader:
@@ -154,7 +178,14 @@ def looks_like(head: bytes) -> str | None:
     return next((name for start, name in _LOOKS if head.startswith(start)), None)
 
 
-def _load_stream(file: io.BufferedReader) -> Any:
+def _load_stream(file: io.BufferedReader, budget: Budget, *, size: int = 0) -> Any:
+    try:
+        return _load_value(file, size)
+    except MemoryError:
+        raise InputError(budget.shortage()) from None
+
+
+def _load_value(file: io.BufferedReader, size: int) -> Any:
     head = file.peek(64)[:64]
     if not head:
         raise InputError("is empty once decompressed: record the snapshot again")
@@ -167,7 +198,7 @@ def _load_stream(file: io.BufferedReader) -> Any:
     if head[:1] in b"(]}" and text[:1] not in _JSON_STARTS:
         return load_plain(file)
     if text[:1] and text[:1] in _JSON_STARTS:
-        return _load_json(file)
+        return _load_json(file, size)
     raise InputError(f"is neither a pickle nor JSON (it starts with {_first_bytes(head)}); {_ADVICE}")
 
 
@@ -178,13 +209,22 @@ def _first_bytes(head: bytes) -> str:
     return f"the bytes {first.hex(' ')}"
 
 
-def _load_json(file: io.BufferedReader) -> Any:
+def _load_json(file: io.BufferedReader, size: int) -> Any:
+    data = bytearray()
+    if size > JSON_END:
+        raise InputError(_TOO_LARGE)
+    while block := file.read(_BUFFER):
+        if 0 in block:
+            raise InputError(f"starts like JSON and has a zero byte after {len(data) + block.index(0):,}; {_ADVICE}")
+        data += block
+        if len(data) > JSON_END:
+            raise InputError(_TOO_LARGE)
     try:
-        return json.loads(file.read())
+        text = data.decode("utf-8-sig", "surrogatepass")
+        del data
+        return json.loads(text)
     except RecursionError:
         raise InputError("is JSON nested beyond reason: not a torch memory snapshot") from None
-    except MemoryError:
-        raise InputError("asks for more memory than a file of its size can need") from None
     except UnicodeDecodeError:
         raise InputError(f"starts like JSON and is no text; {_ADVICE}") from None
     except ValueError as error:
@@ -220,4 +260,4 @@ def _load_zip(file: io.RawIOBase, budget: Budget) -> Any:
         stream: io.RawIOBase = _Source(file, budget, member.compress_size)
     else:
         stream = _Inflated(file, budget, wbits=-15, limit=member.compress_size)
-    return _load_stream(io.BufferedReader(stream, _BUFFER))
+    return _load_stream(io.BufferedReader(stream, _BUFFER), budget)

@@ -31,12 +31,16 @@ _ADVICE = "memprof profile reads what memprof capture --profile, or torch.profil
 def main() -> None:
     """Read, convert and send."""
     sink = io.FileIO(1, "wb", closefd=False)
+    budget = Budget()
     try:
-        profile = _read(io.FileIO(0, "rb", closefd=False))
+        profile = _read(io.FileIO(0, "rb", closefd=False), budget)
     except InputError as error:
         send_failure(sink, str(error))
     except MemoryError:
-        send_failure(sink, "needs more memory than a trace of its size should: damaged, or made to do harm")
+        send_failure(sink, budget.shortage("trace"))
+    except OSError as error:
+        # A fault of the disk, or a file that the system does not give. Where the pipe broke nobody reads this.
+        send_failure(sink, f"cannot be read to its end ({error.strerror}): copy it again")
     except RecursionError:
         send_failure(sink, "is nested beyond reason: no trace of torch.profiler")
     except Exception as error:  # noqa: BLE001 - a fault of ours has to be one line of the parent as well
@@ -47,8 +51,8 @@ def main() -> None:
     os._exit(0)
 
 
-def _read(file: io.FileIO) -> Profile:
-    stream = open_plain(file, Budget())
+def _read(file: io.FileIO, budget: Budget) -> Profile:
+    stream = open_plain(file, budget)
     head = stream.peek(64)[:64]
     if not head:
         raise InputError("is empty: profile again")

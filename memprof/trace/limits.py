@@ -8,6 +8,7 @@ that, so that a real file does not meet them and a hostile one soon does.
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 from pathlib import Path
 
@@ -20,6 +21,8 @@ except ImportError:  # Windows
 
 MEMORY = 300 << 20
 MEMORY_PER_BYTE = 14
+MEMORY_SHARE = 2
+"""However large the file, no more than this part of the machine's memory (a half) is granted."""
 CPU_SECONDS = 1.2
 CPU_SECONDS_PER_BYTE = 0.1 / (1 << 20)
 
@@ -44,6 +47,7 @@ class Budget:
         self._granted = 0
         self._base = 0
         self._seconds = 0.0
+        self._most = _physical_memory() // MEMORY_SHARE
         if resource is None:
             return
         # A limit of 1 byte also stops a core_pattern that pipes into a program, which 0 does not (core(5)).
@@ -59,14 +63,32 @@ class Budget:
         self._granted = total
         self._set()
 
+    def shortage(self, kind: str = "snapshot") -> str:
+        """Say what it means that the memory granted was not enough for a file, a `kind`."""
+        if self._most and MEMORY + MEMORY_PER_BYTE * self._granted > self._most:
+            return (
+                f"needs more than {self._most >> 20:,} MiB of memory, half of what this machine has: read it on a "
+                f"larger one, or record a shorter {kind}"
+            )
+        return f"needs more memory than a {kind} of its size should: damaged, or made to do harm"
+
     def _set(self) -> None:
         if self._base:
-            _limit(resource.RLIMIT_AS, self._base + MEMORY + MEMORY_PER_BYTE * self._granted)
+            wanted = MEMORY + MEMORY_PER_BYTE * self._granted
+            _limit(resource.RLIMIT_AS, self._base + (min(wanted, self._most) if self._most else wanted))
         # The timer's default action ends the process, also inside of C code that never returns to Python.
         seconds = self._work * (CPU_SECONDS + CPU_SECONDS_PER_BYTE * self._granted)
         left = signal.getitimer(signal.ITIMER_PROF)[0]
         signal.setitimer(signal.ITIMER_PROF, max(left, 0.0) + seconds - self._seconds)
         self._seconds = seconds
+
+
+def _physical_memory() -> int:
+    """Return the bytes of memory that the machine has; 0 where it does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # Windows has no such call
+        return 0
 
 
 def _limit(kind: int, soft: int) -> None:

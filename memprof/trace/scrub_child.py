@@ -32,9 +32,10 @@ _WORK = 3
 def main() -> None:
     """Read, check that it is a snapshot, scrub, and send."""
     sink = io.FileIO(1, "wb", closefd=False)
+    budget = Budget(work=_WORK)
     gc.disable()  # a million dicts, all alive until the end
     try:
-        snapshot = load_file(io.FileIO(0, "rb", closefd=False), Budget(work=_WORK))
+        snapshot = load_file(io.FileIO(0, "rb", closefd=False), budget)
         read_snapshot(snapshot)
         done = scrub_snapshot(snapshot, _own_names())
         _check(snapshot)
@@ -43,7 +44,10 @@ def main() -> None:
     except InputError as error:
         send_failure(sink, str(error))
     except MemoryError:
-        send_failure(sink, "needs more memory than a snapshot of its size should: damaged, or made to do harm")
+        send_failure(sink, budget.shortage())
+    except OSError as error:
+        # A fault of the disk, or a file that the system does not give. Where the pipe broke nobody reads this.
+        send_failure(sink, f"cannot be read to its end ({error.strerror}): copy it again")
     except RecursionError:
         send_failure(sink, "is nested beyond reason: not a torch memory snapshot")
     except Exception as error:  # noqa: BLE001 - a fault of ours has to be one line of the parent as well

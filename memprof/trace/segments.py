@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memprof.trace.check import ADDRESS_END, INT64_END, SIZE_END, as_dict, as_int, as_list, int_column, malformed, shown
+from memprof.trace.check import (
+    ADDRESS_END,
+    DEVICES,
+    INT64_END,
+    SIZE_END,
+    as_dict,
+    as_int,
+    as_list,
+    int_column,
+    malformed,
+    shown,
+)
 from memprof.trace.model import Blocks, BlockState, Segments
 
 if TYPE_CHECKING:
@@ -56,7 +67,7 @@ def read_segments(segments: list[Any], *, stacks: StackInterner) -> dict[int, Ra
     by_device: dict[int, list[int]] = {}
     for index, segment in enumerate(segments):
         place = f"segments[{index}]"
-        device = as_int(as_dict(segment, place).get("device", 0), f"{place}.device", end=1 << 16)
+        device = as_int(as_dict(segment, place).get("device", 0), f"{place}.device", end=DEVICES)
         by_device.setdefault(device, []).append(index)
     pools: dict[tuple[int, int], int] = {(0, 0): 0}
     return {device: _read_device(segments, rows, pools, stacks) for device, rows in sorted(by_device.items())}

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memprof.errors import InputError
-from memprof.trace.check import INT64_END, SIZE_END, as_dict, as_int, as_list, as_text, malformed, shown
+from memprof.trace.check import DEVICES, INT64_END, SIZE_END, as_dict, as_int, as_list, as_text, malformed, shown
 from memprof.trace.embedded import read_embedded
 from memprof.trace.events import RawEvents, read_events
 from memprof.trace.model import Annotation, Blocks, DeviceTrace, Segments, Settings, Trace
 from memprof.trace.segments import RawState, read_segments
-from memprof.trace.stacks import BadFrameError, StackInterner, TextInterner
+from memprof.trace.stacks import DEPTH, BadFrameError, StackInterner, TextInterner
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from memprof.trace.events import Emit
 
 __all__ = ["read_snapshot"]
-
-_DEVICES = 1 << 12
-"""More device lists than this are no snapshot; the largest hosts have 16 devices."""
 
 
 def read_snapshot(snapshot: Any, *, path: str = "", emit: Emit | None = None) -> Trace:
@@ -76,6 +73,8 @@ def _read(snapshot: dict[str, Any], path: str, notes: list[str], emit: Emit | No
     actions = {device: raw.action for device, raw in events.items()}
     embedded = read_embedded(snapshot.get("memprof"), actions=actions, texts=texts)
     table, stack_rows = stacks.finish()
+    if stacks.cut:
+        notes.append(f"{stacks.cut} stacks are deeper than {DEPTH} frames: the innermost {DEPTH} of each were kept")
 
     devices = []
     for device in sorted(states.keys() | events.keys()):
@@ -128,7 +127,7 @@ def _read_device_traces(
     traces: Any, stacks: StackInterner, texts: TextInterner, notes: list[str], emit: Emit | None
 ) -> dict[int, RawEvents]:
     lists = as_list(traces, "device_traces")
-    if len(lists) > _DEVICES:
+    if len(lists) > DEVICES:
         malformed("device_traces", f"has {len(lists)} lists")
     found: dict[int, RawEvents] = {}
     moved: dict[int, list[tuple[RawEvents, NDArray[Any]]]] = {}
@@ -156,7 +155,7 @@ def _owners(entries: list[dict[str, Any]], device: int) -> NDArray[np.int32] | N
         return None
     owner = np.array(
         [
-            as_int(entry.get("device", device), f"device_traces[{device}][{index}].device", end=_DEVICES)
+            as_int(entry.get("device", device), f"device_traces[{device}][{index}].device", end=DEVICES)
             for index, entry in enumerate(entries)
         ],
         np.int32,
@@ -181,7 +180,7 @@ def _read_annotations(annotations: Any) -> dict[int, list[Annotation]]:
         stage = entry.get("stage")
         if type(stage) is not str or stage not in ("START", "END"):
             malformed(f"{place}.stage", f"is {shown(stage)}, neither 'START' nor 'END'")
-        device = as_int(entry.get("device", 0), f"{place}.device", low=-1, end=_DEVICES)
+        device = as_int(entry.get("device", 0), f"{place}.device", low=-1, end=DEVICES)
         found.setdefault(device, []).append(
             Annotation(
                 name=as_text(entry.get("name", ""), f"{place}.name"),

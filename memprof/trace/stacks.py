@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 
     from memprof.trace.model import Indices
 
-__all__ = ["BadFrameError", "StackInterner", "TextInterner"]
+__all__ = ["DEPTH", "BadFrameError", "StackInterner", "TextInterner"]
 
 _LINE_END = 1 << 31
+DEPTH = 1024
+"""Innermost frames that are kept of a stack: Python's own limit is 1,000."""
 
 
 class BadFrameError(Exception):
@@ -55,17 +57,27 @@ class StackInterner:
     def __init__(self) -> None:
         self._rows: dict[tuple[int, ...], int] = {(): 0}
         self._stacks: list[Iterable[Any]] = [()]
+        self.cut = 0
+        """Stacks that were deeper than `DEPTH`, of which the rest was left out."""
 
     def rows(self, stacks: list[Any]) -> list[int]:
         """Return the provisional row of each stack, a list of frames each; see `finish`."""
         table = self._rows
         seen = len(table)
+        if stacks and max(map(len, stacks)) > DEPTH:
+            stacks = [self._innermost(stack) for stack in stacks]
         rows = [table.setdefault((*map(id, stack),), len(table)) for stack in stacks]
         if len(table) > seen:
             for row, stack in zip(rows, stacks, strict=True):
                 if row == len(self._stacks):
                     self._stacks.append(stack)
         return rows
+
+    def _innermost(self, stack: Any) -> Any:
+        if len(stack) <= DEPTH:
+            return stack
+        self.cut += 1
+        return stack[:DEPTH]
 
     def finish(self) -> tuple[StackTable, Indices]:
         """Return the table, and for each provisional row its row in the table (-1 for the empty stack).

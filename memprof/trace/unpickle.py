@@ -63,6 +63,10 @@ def load_plain(file: IO[bytes]) -> Any:
     ------
     InputError
         Not a pickle, a truncated one, or one that asks for more than plain values.
+    MemoryError
+        It needs more memory than there is; what that says of the file, whoever set the limit knows.
+    OSError
+        The file cannot be read.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -72,11 +76,11 @@ def load_plain(file: IO[bytes]) -> Any:
             for _ in range(_LEGACY_HEADERS):
                 PlainUnpickler(file).load()
             value = PlainUnpickler(file).load()
-    except InputError:
+    except (InputError, MemoryError, OSError):
         raise
     except EOFError:
         raise InputError("ends in the middle of its pickle: the file is truncated, copy or record it again") from None
-    except (MemoryError, OverflowError):
+    except OverflowError:
         raise InputError("asks for more memory than a file of its size can need: damaged, or made to do harm") from None
     except Exception as error:  # noqa: BLE001 - the C unpickler raises whatever the opcodes of a damaged file lead to
         text = str(error)
