@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from memprof.analysis.fit_search_need import Answer
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from memprof.analysis.fit_search_need import Need
 
-__all__ = ["Found", "search"]
+__all__ = ["CardFit", "Found", "search"]
 
 FURTHEST = 64
 """The next size that is tried is at most so many times the last."""
@@ -41,6 +41,33 @@ class Found:
         first = self.first if self.fits is None else self.fits + 1
         last = self.limit if self.fails is None else self.fails - 1
         return None if last is None or last < first else (first, last)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardFit:
+    """The answer for one card."""
+
+    key: str
+    name: str
+    """As CUDA has it."""
+    measured: bool
+    """False where nobody compared the simulation with such a card: the answer is a bound."""
+    total: int
+    """Bytes of the card, as ``cudaMemGetInfo`` has it."""
+    outside: int
+    """Of those, what a process takes outside of the allocator."""
+    total_source: str
+    outside_source: str
+    found: Found
+    limited_by: str
+    """What set `Found.limit`, in words."""
+    caveats: tuple[Mapping[str, Any], ...]
+    """Of the run closest to the border: kind, what, where, count, bytes."""
+
+    @property
+    def capacity(self) -> int:
+        """What the allocator can get."""
+        return self.total - self.outside
 
 
 def search(measure: Callable[[int], Need], *, first: int = 1, limit: int) -> Found:

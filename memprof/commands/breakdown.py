@@ -47,7 +47,10 @@ def run(
     if alloc_conf is not None:
         from memprof.allocator.conf import parse_alloc_conf
 
-        settings = parse_alloc_conf(alloc_conf)
+        try:
+            settings = parse_alloc_conf(alloc_conf)
+        except InputError as error:
+            raise UsageError(f"--alloc-conf: {error}") from None
     pending = start(str(file))  # another process reads while this one imports
     from memprof.analysis.breakdown import break_down
 
