@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ def facts_of_stack(frames: Sequence[Frame]) -> StackFacts:
     return StackFacts(_phase(frames), _role(frames), _operation(frames))
 
 
+@lru_cache(1 << 16)  # stacks share their frames, and this is most of what judging a stack takes
 def is_allocator_frame(frame: Frame) -> bool:
     """Tell whether a frame belongs to the allocator or the recording of stacks, which every allocation has."""
     if frame.filename.endswith(".py"):
