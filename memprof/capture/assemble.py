@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from memprof.capture.cpu import add_base
 from memprof.capture.facts import Label
 from memprof.capture.judging import CUBLAS
 from memprof.capture.labelling import label
-from memprof.capture.matching import first_entry_after, match_entries
+from memprof.capture.matching import first_entry_after, match_entries, with_missing_frees
 from memprof.categories.category import Category
 
 if TYPE_CHECKING:
@@ -25,11 +26,16 @@ def add_labels(
 ) -> tuple[int, int]:
     """Label the entries of `device` in place; return the number of labels, and of memory events without entry."""
     entries = snapshot["device_traces"][device]
+    memory = timeline.memory
+    if timeline.device != "cpu":  # the history knows better what was freed unseen, and when
+        memory = [event for event in memory if not event.implied]
+    rows = match_entries(entries, memory)
+    if timeline.device != "cpu":
+        timeline = replace(timeline, memory=with_missing_frees(entries, memory, rows))
     found = label(timeline, unfinished=unfinished)
     if timeline.device == "cpu":
         add_base(snapshot, found.base)
-    rows = match_entries(entries, timeline.memory)
-    entry_of = {event.at: row for event, row in zip(timeline.memory, rows, strict=True) if event.size > 0}
+    entry_of = {event.at: row for event, row in zip(memory, rows, strict=True) if event.size > 0}
     strings: dict[str, int] = {"": 0}
     labels, base = _Columns("entry", strings), _Columns("address", strings)
     for item in found.labels:
@@ -54,7 +60,7 @@ def add_labels(
     described["marks"] = [
         {
             "device": device,
-            "entry": first_entry_after(phase.start, entries, timeline.memory, rows),
+            "entry": first_entry_after(phase.start, entries, memory, rows),
             "name": f"step {phase.step} {phase.name}" if phase.step >= 0 else phase.name,
         }
         for phase in found.phases

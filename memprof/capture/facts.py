@@ -21,9 +21,9 @@ FOREVER = 1 << 62
 class Label:
     """What is known of one allocation."""
 
-    born: int
+    born: float
     """Rank of the allocation; -1 before the recording began."""
-    freed: int = FOREVER
+    freed: float = FOREVER
     """Rank of its free."""
     address: int
     size: int

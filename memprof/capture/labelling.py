@@ -94,7 +94,7 @@ class _Walk:
     def run(self) -> None:
         timeline = self.timeline
         # Memory events and op starts, in order; ranks are unique.
-        moments: list[tuple[int, int]] = [(event.at, -1 - row) for row, event in enumerate(timeline.memory)]
+        moments: list[tuple[float, int]] = [(event.at, -1 - row) for row, event in enumerate(timeline.memory)]
         moments.extend((op.start, row) for row, op in enumerate(timeline.ops) if op.tensors)
         moments.sort()
         number = 0

@@ -6,13 +6,16 @@ from the end of the other: no clock is needed, and a history that lost its oldes
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
+from dataclasses import replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from memprof.capture.timeline import MemoryEvent
 
-__all__ = ["first_entry_after", "match_entries"]
+__all__ = ["first_entry_after", "match_entries", "with_missing_frees"]
 
 
 def match_entries(entries: list[dict[str, Any]], memory: list[MemoryEvent]) -> list[int]:
@@ -39,7 +42,30 @@ def _fits(entry: dict[str, Any], event: MemoryEvent) -> bool:
     return bool((entry["action"] == "alloc") == (event.size > 0) and entry["size"] <= abs(event.size))
 
 
-def first_entry_after(at: int, entries: list[dict[str, Any]], memory: list[MemoryEvent], rows: list[int]) -> int:
+def with_missing_frees(entries: list[dict[str, Any]], memory: list[MemoryEvent], rows: list[int]) -> list[MemoryEvent]:
+    """Return `memory` with the frees that only the history has, each right after what happened before it.
+
+    A thread that the profiler does not follow may free what the run allocated: autograd's own, when it is done.
+    """
+    matched = sorted((row, event.at) for event, row in zip(memory, rows, strict=True) if row >= 0)
+    before = [row for row, _ in matched]
+    latest = list(accumulate((at for _, at in matched), max))
+    allocated = {row: event for event, row in zip(memory, rows, strict=True) if row >= 0 and event.size > 0}
+    known = set(before)
+    live: dict[int, int] = {}
+    missing = []
+    for row, entry in enumerate(entries):
+        if entry["action"] == "alloc":
+            live[entry["addr"]] = row
+        elif entry["action"] == "free_requested" and row not in known:
+            event = allocated.get(live.get(entry["addr"], -1))
+            if event is not None:
+                at = latest[bisect_left(before, row) - 1] + 0.5
+                missing.append(replace(event, at=at, size=-event.size, op=-1, implied=True))
+    return sorted([*memory, *missing], key=lambda event: event.at)
+
+
+def first_entry_after(at: float, entries: list[dict[str, Any]], memory: list[MemoryEvent], rows: list[int]) -> int:
     """Return the entry before which the moment of rank `at` lies; the number of entries if all are before it."""
     after = [row for event, row in zip(memory, rows, strict=True) if event.at > at and row >= 0]
     entry = min(after, default=len(entries))

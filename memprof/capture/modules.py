@@ -35,7 +35,7 @@ class Modules:
     def __init__(self, timeline: Timeline, marks: list[Mark | None]) -> None:
         self._timeline = timeline
         self._module: list[str | None] = []
-        self._makers: dict[int, list[tuple[int, int]]] = {}
+        self._makers: dict[int, list[tuple[float, int]]] = {}
         for row, (op, mark) in enumerate(zip(timeline.ops, marks, strict=True)):
             inherited = self._module[op.parent] if op.parent >= 0 else None
             self._module.append(mark.name if mark is not None and mark.kind == "module" else inherited)
@@ -44,7 +44,7 @@ class Modules:
         for makers in self._makers.values():
             makers.sort()
 
-    def of(self, op: int, born: int) -> str | None:
+    def of(self, op: int, born: float) -> str | None:
         """Return the module of what op number `op` allocated at rank `born`; None without one."""
         if op < 0:
             return None

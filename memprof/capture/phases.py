@@ -45,7 +45,7 @@ def phases_of(timeline: Timeline, marks: list[Mark | None]) -> list[Phase]:
     for at, kind, mode in _moments(timeline, marks):
         finder.meet(at, kind, mode)
     last = max((op.end for op in timeline.ops), default=0)
-    return finder.finish(max(last, max((event.at for event in timeline.memory), default=0)) + 1)
+    return finder.finish(int(max(last, max((event.at for event in timeline.memory), default=0))) + 1)
 
 
 def _moments(timeline: Timeline, marks: list[Mark | None]) -> list[tuple[int, str, str]]:

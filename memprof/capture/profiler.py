@@ -101,15 +101,14 @@ def read_timeline(profilers: profile | Sequence[profile], device: torch.device) 
     starts, ends = [0] * len(ops), [0] * len(ops)
     events: list[MemoryEvent] = []
     live = LiveBlocks()
-    rank = implied = 0
+    rank = 0
     for _, _, row, leaving in moments:
         if row < 0:
             time, address, size, op = memory[-1 - row]
             if size > 0:
                 for lost, bytes_ in live.take(address, size):
-                    events.append(MemoryEvent(at=rank, time_ns=time, address=lost, size=-bytes_, op=-1))
+                    events.append(MemoryEvent(at=rank, time_ns=time, address=lost, size=-bytes_, op=-1, implied=True))
                     rank += 1
-                    implied += 1
             else:
                 live.give_back(address)
             events.append(MemoryEvent(at=rank, time_ns=time, address=address, size=size, op=op))
@@ -122,7 +121,6 @@ def read_timeline(profilers: profile | Sequence[profile], device: torch.device) 
         ops=[_op(event, parent, starts[row], ends[row]) for row, (event, parent) in enumerate(ops)],
         memory=events,
         device=device.type,
-        implied=implied,
     )
 
 

@@ -170,7 +170,7 @@ class Session:
                 "labels": self.labels,
                 "stacks": self._stacks if self.device.source != "profiled" else "ops",
                 "status": status,
-                "implied_frees": timeline.implied if timeline is not None else 0,
+                "implied_frees": 0 if timeline is None else sum(event.implied for event in timeline.memory),
             },
             "environment": describe_environment(self.device.describe()),
             "stats": [{"device": number, "step": step, **figures} for step, figures in self._figures],

@@ -58,8 +58,8 @@ class Op:
 class MemoryEvent:
     """One allocation (`size` > 0) or free (`size` < 0)."""
 
-    at: int
-    """Rank."""
+    at: float
+    """Rank; between two ranks where nobody reported it."""
     time_ns: int
     """Nanoseconds since the epoch, on the profiler's clock."""
     address: int
@@ -67,6 +67,8 @@ class MemoryEvent:
     """Bytes as the allocator reports them: of the whole block on CUDA, as requested on the CPU."""
     op: int
     """Row of the innermost op around it; -1 without one."""
+    implied: bool = False
+    """Nobody reported it: it is known because the memory was given out again, or from the allocator's history."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +81,6 @@ class Timeline:
     """Of one device, in rising rank."""
     device: str = "cpu"
     """Kind of the device: cpu or cuda."""
-    implied: int = 0
-    """Frees among `memory` that nobody reported, known only because the memory was given out again."""
 
     def around(self, op: int) -> Iterator[Op]:
         """Yield op number `op` and the ops around it, innermost first; nothing for -1."""

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from memprof.capture.matching import first_entry_after, match_entries
+from memprof.capture.matching import first_entry_after, match_entries, with_missing_frees
 from memprof.capture.timeline import MemoryEvent
 
 
@@ -54,6 +54,21 @@ def test_a_free_that_only_the_history_has_disturbs_nothing_before_it():
     )
     memory = profile((1, 512), (1, -512), (1, 512), (1, 512))
     assert match_entries(entries, memory) == [0, 1, 2, 4]
+
+
+def test_what_was_freed_unseen_is_freed_right_after_what_happened_before_it():
+    # given address 1 freed unseen between two allocations elsewhere, and address 3 at the end
+    entries = history(
+        ("alloc", 1, 500), ("alloc", 2, 500), ("free_requested", 1, 500), ("alloc", 3, 100), ("free_requested", 3, 100)
+    )
+    memory = profile((1, 512), (2, 512), (3, 512))
+    rows = match_entries(entries, memory)
+
+    # then
+    found = with_missing_frees(entries, memory, rows)
+    assert [(event.at, event.address, event.size, event.implied) for event in found] == [
+        (10, 1, 512, False), (20, 2, 512, False), (20.5, 1, -512, True), (30, 3, 512, False), (30.5, 3, -512, True),
+    ]  # fmt: skip
 
 
 def test_a_larger_request_than_the_block_is_no_match():
