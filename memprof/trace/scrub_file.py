@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from memprof.errors import MemprofError
+from memprof.atomic import check_writable, write_whole
 from memprof.trace.parts import receive_parts
 from memprof.trace.reader import PendingTrace, open_file
 
@@ -27,34 +26,26 @@ def scrub_file(source: str | os.PathLike[str], target: str | os.PathLike[str]) -
     ------
     InputError
         `source` cannot be read, or is not a snapshot.
-    MemprofError
+    OutputError
         `target` cannot be written.
+    UnsupportedError
+        There is no Python interpreter to start.
     """
-    place = Path(target)
-    if place.is_dir():
-        raise MemprofError(f"{target} is a directory: name the file to write in it")
-    place = place.resolve()  # through a link: the file that it names is replaced, not the link
     name = os.fsdecode(source)
-    file = open_file(name)
-    beside = place.with_name(f".{place.name}.{os.getpid()}.part")
-    try:
+    counts: dict[str, int] = {}
+
+    def scrub(sink: IO[bytes]) -> None:
+        file = open_file(name)
         try:
-            with beside.open("xb") as sink:
-                pending = _PendingScrub(name, os.fstat(file).st_size, file, sink)
-                file = -1
-                counts = pending.result()
-                sink.flush()
-                os.fsync(sink.fileno())
-            beside.replace(place)
-        except OSError as error:
-            raise MemprofError(f"{target} cannot be written: {error.strerror or error}") from None
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
-    finally:
-        if file >= 0:
+            pending = _PendingScrub(name, os.fstat(file).st_size, file, sink)
+        except BaseException:
             os.close(file)
-    assert isinstance(counts, dict)
+            raise
+        counts.update(pending.changes())
+
+    os.close(open_file(name))  # a source that is not there is told first, whatever the target is
+    check_writable(target)
+    write_whole(target, scrub)
     return counts
 
 
@@ -66,6 +57,12 @@ class _PendingScrub(PendingTrace):
     def __init__(self, path: str, size: int, file: int, sink: IO[bytes]) -> None:
         self._sink = sink
         super().__init__(path, size, file)
+
+    def changes(self) -> dict[str, int]:
+        """Wait for the end of the pickle, and return what was changed."""
+        counts: Any = self.result()
+        assert isinstance(counts, dict)
+        return counts
 
     def _receive(self, pipe: io.FileIO) -> Any:
         return json.loads(receive_parts(pipe, self._sink))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from memprof.analysis.account import open_account
-from memprof.errors import InputError, MemprofError
+from memprof.errors import InputError, OutputError
 from memprof.trace import load
 from memprof.trace.opcodes import check_memory_viz
 from memprof.trace.private_text import PrivateText, user_names_in
@@ -343,9 +343,9 @@ def test_text_made_to_take_long_does_not(tmp_path):
 def test_target_that_cannot_be_written_is_one_clear_line(tmp_path):
     path = write(tmp_path / "run.pickle", private_snapshot())
 
-    with pytest.raises(MemprofError, match="cannot be written"):
+    with pytest.raises(OutputError, match="cannot be written"):
         scrub_file(path, tmp_path / "nowhere" / "public.pickle")
-    with pytest.raises(MemprofError, match="is a directory"):
+    with pytest.raises(OutputError, match="is a directory"):
         scrub_file(path, tmp_path)
 
 
