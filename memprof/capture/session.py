@@ -97,7 +97,9 @@ class Session:
         self._max_entries = max_entries
         self._around = ExitStack()
         throughout = labels or device.source == "profiled"
-        self._profilers = StepProfilers(throughout=throughout, tensors=labels, chosen=profile)
+        self._profilers = StepProfilers(
+            throughout=throughout, tensors=labels, gpu=device.source == "recorded", chosen=profile
+        )
         self._traced: torch.profiler.profile | None = None
         self._timeline: Timeline | None = None
         self._snapshot: dict[str, Any] | None = None

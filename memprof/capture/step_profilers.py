@@ -60,16 +60,19 @@ class StepProfilers:
         Record ops and memory outside the chosen steps too.
     tensors
         Record which tensors ops are given.
+    gpu
+        Follow what a real CUDA device does in the chosen steps.
     chosen
         Steps to profile; None for none.
     """
 
-    def __init__(self, *, throughout: bool, tensors: bool, chosen: ProfiledSteps | None) -> None:
+    def __init__(self, *, throughout: bool, tensors: bool, gpu: bool, chosen: ProfiledSteps | None) -> None:
         self.finished: list[profile] = []
         self.traced: profile | None = None
         """The one that has the chosen steps, once they are over."""
         self._throughout = throughout
         self._tensors = tensors
+        self._activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if gpu else [])]
         self._chosen = chosen
         self._step: int | None = None
         """The step that is being profiled."""
@@ -94,7 +97,7 @@ class StepProfilers:
         if self._step is None:
             self._end()
             self._open = self._around.enter_context(
-                profiled(tensors=True, activities=_activities(), stacks=chosen.stacks)
+                profiled(tensors=True, activities=self._activities, stacks=chosen.stacks)
             )
         self._range.close()
         # What Holistic Trace Analysis, TensorBoard and Perfetto know a step by.
@@ -121,9 +124,3 @@ class StepProfilers:
             if self._step is not None:
                 self.traced = self._open
         self._open = self._step = None
-
-
-def _activities() -> list[ProfilerActivity]:
-    import torch
-
-    return [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]

@@ -13,11 +13,11 @@ import os
 import re
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
+from memprof.atomic import write_whole
 from memprof.capture.marks import MARK, parse
 from memprof.capture.paths import shortener
-from memprof.errors import CaptureError
 from memprof.trace.json_stream import items_of
 from memprof.trace.kineto import EVENTS
 
@@ -46,30 +46,20 @@ def write_trace(profiler: profile, path: Path, *, absolute_paths: bool = False) 
 
     Raises
     ------
-    CaptureError
+    OutputError
         If the file cannot be written.
     """
     marks = _marks(profiler)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with tempfile.TemporaryDirectory(prefix="memprof-") as folder:
-            raw = Path(folder) / "trace.json"
-            profiler.export_chrome_trace(str(raw))
-            with (
-                raw.open("rb") as source,
-                beside.open("xb") as sink,
-                # A time in the header would make equal traces differ.
-                gzip.GzipFile("", "wb", 6, sink, mtime=0) as packed,
-            ):
+    with tempfile.TemporaryDirectory(prefix="memprof-") as folder:
+        raw = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(raw))
+
+        def write(sink: IO[bytes]) -> None:
+            # A time in the header would make equal traces differ.
+            with raw.open("rb") as source, gzip.GzipFile("", "wb", 6, sink, mtime=0) as packed:
                 _copy(items_of(source, EVENTS), packed, marks, path.name, absolute_paths=absolute_paths)
-                packed.flush()
-                sink.flush()
-                os.fsync(sink.fileno())
-        beside.replace(path)
-    except OSError as error:
-        raise CaptureError(f"{path} cannot be written: {error.strerror or error}") from None
-    finally:
-        beside.unlink(missing_ok=True)
+
+        write_whole(path, write)
 
 
 def _marks(profiler: profile) -> dict[int, list[Mark]]:
