@@ -168,6 +168,15 @@ def run(
     simulate: Annotated[
         str | None, typer.Option(help="Run on a card that is not there, such as t4.", show_default=False)
     ] = None,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Also profile step 1 into run.trace.json.gz, for memprof profile.")
+    ] = False,
+    profile_steps: Annotated[
+        str | None, typer.Option(help="Which: 1, or 10-12; step 0 cannot be.", show_default=False)
+    ] = None,
+    profile_stacks: Annotated[
+        bool, typer.Option("--profile-stacks", help="Python's calls too: a larger and slower profile.")
+    ] = False,
     device: Annotated[str, typer.Option(help="auto (CUDA if there is one, else the CPU), cuda or cpu.")] = "auto",
     labels: Annotated[bool, typer.Option(help="Record what each allocation is for.")] = True,
     stacks: Annotated[str, typer.Option(help="python, or all (with C++ frames; CUDA only).")] = "python",
@@ -184,6 +193,9 @@ def run(
         output=output,
         steps=steps,
         simulate=simulate,
+        profile=profile or profile_stacks or profile_steps is not None,
+        profile_steps=profile_steps,
+        profile_stacks=profile_stacks,
         device=device,
         labels=labels,
         stacks=stacks,
@@ -242,6 +254,29 @@ def fit(
     recipe, _ = split_options(options)
     varied = {"model": model, "quant": quant, "precision": precision, "mbs": mbs, "seq": seq, "fix": fix}
     run({**varied, "cycles": cycles, **recipe}, cards=card, over=maximum, up_to=up_to, as_json=as_json)
+
+
+@app.command(epilog="Example:  memprof check --budget 15GB --budget activations=8GB -- --mbs 16 --simulate t4")
+def check(
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE | -- OPTIONS", help="A snapshot, or what to capture: capture's options."),
+    ],
+    budget: Annotated[
+        list[str],
+        typer.Option(help="15GB (of reserved), or NAME=SIZE: allocated, reserved, device or a category. Repeatable."),
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Keep the capture in this file.", show_default=False)
+    ] = None,
+    device: Annotated[int | None, typer.Option(help="Only this device.", show_default=False)] = None,
+    top: Annotated[int, typer.Option(min=0, help="Of what went over, how many of its causes to list.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Hold a file, or a capture made for it, against memory budgets: exit status 1 and the causes if one is broken."""
+    from memprof.commands.check import run
+
+    run(budget, words, output=output, device=device, top=top, as_json=as_json)
 
 
 @app.command(epilog="Example:  memprof growth sweep --by op")
