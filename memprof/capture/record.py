@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from memprof.capture.devices import RecordedDevice
     from memprof.capture.session import CaptureResult
+    from memprof.capture.step_profilers import ProfiledSteps
 
 __all__ = ["Recording", "record"]
 
@@ -38,6 +39,7 @@ def record(
     labels: bool = True,
     stacks: str = "python",
     max_entries: int = MAX_ENTRIES,
+    profile: ProfiledSteps | None = None,
     absolute_paths: bool = False,
     made_by: dict[str, Any] | None = None,
 ) -> Recording:
@@ -65,6 +67,8 @@ def record(
         ``python``, or ``all`` for C++ frames too (CUDA only).
     max_entries
         Size of the history's ring buffer.
+    profile
+        Steps to profile, from 1 on, into a trace of its own beside the file.
     absolute_paths
         Keep file names as they are instead of relative to site-packages or the working directory.
     made_by
@@ -76,7 +80,7 @@ def record(
         If something is already being recorded, an option is wrong, or the file cannot be written.
     """
     return Recording(
-        Session(choose_device(device), labels=labels, stacks=stacks, max_entries=max_entries),
+        Session(choose_device(device), labels=labels, stacks=stacks, max_entries=max_entries, profile=profile),
         check_output(output),
         model=model,
         optimizer=optimizer,

@@ -32,8 +32,10 @@ class ProfiledSteps:
     """Record Python's calls (``with_stack``): four fifths of the trace, and most of the time that profiling takes."""
 
 
-def chosen_steps(text: str | None, steps: int, *, stacks: bool) -> ProfiledSteps:
+def chosen_steps(text: str | None, steps: int | None, *, stacks: bool) -> ProfiledSteps:
     """Read ``N`` or ``N-M``; without it take the last of a run of so many `steps`.
+
+    Of a run whose number of steps nobody knows (None) it is step 1: where step 0 begins is not known either.
 
     Raises
     ------
@@ -41,12 +43,16 @@ def chosen_steps(text: str | None, steps: int, *, stacks: bool) -> ProfiledSteps
         If it is neither, or the run has no such step.
     """
     if text is None:
-        return ProfiledSteps(first=steps - 1, last=steps - 1, stacks=stacks)
+        step = 1 if steps is None else steps - 1
+        return ProfiledSteps(first=step, last=step, stacks=stacks)
     match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", text)
     if match is None or int(match[1]) > int(match[2] or match[1]):
         raise CaptureError(f"--profile-steps {text}: give a step, such as 1, or a range, such as 1-3, counted from 0")
     chosen = ProfiledSteps(first=int(match[1]), last=int(match[2] or match[1]), stacks=stacks)
-    if chosen.last >= steps:
+    if steps is None:
+        if not chosen.first:
+            raise CaptureError(f"--profile-steps {text}: where step 0 begins is not known; begin with 1 or later")
+    elif chosen.last >= steps:
         raise CaptureError(f"--profile-steps {text}: the run has steps 0 to {steps - 1}")
     return chosen
 

@@ -19,6 +19,7 @@ __all__ = ["run"]
 
 def run(
     target: str, arguments: Sequence[str], *, module: bool, output: Path, steps: int | None, simulate: str | None,
+    profile: bool, profile_steps: str | None, profile_stacks: bool,
     device: str, labels: bool, stacks: str, max_entries: int, absolute_paths: bool,
 ) -> None:  # fmt: skip
     """Run a script, or with `module` a module, and record it; end as it ends.
@@ -36,6 +37,7 @@ def run(
     try:
         from memprof.capture.record import record
         from memprof.capture.script import own_traceback, run_as_main
+        from memprof.capture.step_profilers import chosen_steps
     except ModuleNotFoundError as error:
         raise CaptureError(
             f"a recording needs {error.name}, which is not installed: pip install 'memprof[capture]'"
@@ -48,6 +50,7 @@ def run(
         labels=labels,
         stacks=stacks,
         max_entries=max_entries,
+        profile=chosen_steps(profile_steps, None, stacks=profile_stacks) if profile else None,
         absolute_paths=absolute_paths,
         # Not the arguments of the script: who knows what is in them.
         made_by={"script": name, "command": f"memprof run {'-m ' if module else ''}{name}"},

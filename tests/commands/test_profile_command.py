@@ -337,3 +337,40 @@ def test_recorded_profiles_agree_with_the_allocator(trace):
     assert result["kernels"] > 0
     if importlib.util.find_spec("hta") is not None:
         assert all(each["hta_ns"] == each["memprof_ns"] for each in result["hta"]["agreements"])
+
+
+SCRIPT = """
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.GELU(), torch.nn.Linear(64, 8))
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(4):
+    model(torch.ones(16, 32)).square().sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print("done")
+"""
+
+
+@pytest.mark.torch
+def test_an_unmodified_script_is_profiled_in_the_steps_asked_for(tmp_path):
+    pytest.importorskip("torch")
+    (tmp_path / "train.py").write_text(SCRIPT)
+
+    done = memprof("run", "--profile-steps", "1-2", "-o", tmp_path / "run.pickle", tmp_path / "train.py")
+
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    result = said(tmp_path / "run.trace.json.gz")
+    assert [step["step"] for step in result["steps"]] == [1, 2]
+    assert result["check"][0]["agrees"]
+    assert {"0", "1", "2"} <= {module["name"] for module in result["modules"]}
+
+
+@pytest.mark.torch
+def test_step_0_of_a_script_cannot_be_profiled(tmp_path):
+    pytest.importorskip("torch")
+    (tmp_path / "train.py").write_text(SCRIPT)
+
+    done = memprof("run", "--profile-steps", "0", "-o", tmp_path / "run.pickle", tmp_path / "train.py")
+
+    assert done.returncode == 1
+    assert "begin with 1 or later" in done.stderr
