@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["load_file", "looks_like", "open_plain"]
 
 _BUFFER = 1 << 18
+_PART = 1 << 20
 _GZIP = b"\x1f\x8b"
 _ZIP = b"PK\x03\x04"
 _JSON_STARTS = b"{["
@@ -79,14 +80,11 @@ class _Source(io.RawIOBase):
         return count
 
     def _look_for_zeros(self, view: memoryview) -> None:
-        count = len(view)
-        if not count or view[0] or view[count // 2] or view[-1]:  # what nearly every block of a real file is
-            self._zeros = 0
-            return
-        step = 1 << 20
-        for start in range(0, count, step):
-            part = view[start : start + step]
-            self._zeros = self._zeros + len(part) if not part.tobytes().strip(b"\0") else 0
+        for start in range(0, len(view), _PART):
+            part = view[start : start + _PART]
+            # The first look is enough for nearly every part of a real file.
+            zeros = not part[0] and not part[-1] and not part.tobytes().strip(b"\0")
+            self._zeros = self._zeros + len(part) if zeros else 0
             if self._zeros >= ZEROS_END:
                 raise InputError(
                     f"has {ZEROS_END >> 20} MiB of zeros in a row, as no recording has: the disk was full, or the copy "

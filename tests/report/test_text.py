@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 from memprof.report.text import clean
 
 
@@ -13,3 +15,16 @@ def test_other_alphabets_stay():
 
 def test_long_text_is_cut():
     assert clean("x" * 300, 10) == "x" * 9 + "…"
+
+
+def test_what_is_cut_off_is_not_looked_at():
+    # given: far more than anybody reads, of what takes long
+    text = "\x1b]0;x\x07" * 2_000_000
+
+    # when
+    before = time.process_time()
+    shown = clean(text)
+
+    # then
+    assert shown == ("?]0;x?" * 40)[:199] + "…"
+    assert time.process_time() - before < 0.1
