@@ -199,3 +199,75 @@ def test_live_tensors_at_exit_do_no_harm() -> None:
     """)
     assert result.returncode == 0, result.stderr[-2000:]
     assert result.stderr == ""
+
+
+def test_statistics_add_up() -> None:
+    answers = simulate("""
+        small = torch.empty(1000, dtype=torch.uint8, device="cuda")
+        large = torch.empty(30 << 20, dtype=torch.uint8, device="cuda")
+        del large
+        stats = torch.cuda.memory_stats()
+        summary = torch.cuda.memory_summary()
+        report(summary="Allocated memory" in summary, **{key.replace(".", "_"): stats[key] for key in (
+            "allocated_bytes.all.peak", "allocated_bytes.large_pool.allocated", "allocated_bytes.large_pool.freed",
+            "allocated_bytes.small_pool.current", "requested_bytes.small_pool.current", "segment.all.current",
+            "reserved_bytes.large_pool.current", "inactive_split_bytes.all.current", "allocation.all.allocated")})
+    """)
+    assert answers == {
+        "summary": True,
+        "allocated_bytes_all_peak": 1024 + (30 << 20),
+        "allocated_bytes_large_pool_allocated": 30 << 20,
+        "allocated_bytes_large_pool_freed": 30 << 20,
+        "allocated_bytes_small_pool_current": 1024,
+        "requested_bytes_small_pool_current": 1000,
+        "segment_all_current": 2,
+        "reserved_bytes_large_pool_current": 30 << 20,
+        "inactive_split_bytes_all_current": (2 << 20) - 1024,
+        "allocation_all_allocated": 2,
+    }
+
+
+def test_checkpoints_are_loaded_onto_the_device(tmp_path: Path) -> None:
+    answers = simulate(f"""
+        path = {str(tmp_path / "model.pt")!r}
+        model = torch.nn.Linear(256, 256, device="cuda")
+        torch.save(model.state_dict(), path)
+        before = torch.cuda.memory_allocated()
+        state = torch.load(path, map_location="cuda")
+        report(device=str(state["weight"].device), grown=torch.cuda.memory_allocated() - before)
+    """)
+    assert answers == {"device": "cuda:0", "grown": 256 * 256 * 4 + 1024}
+
+
+def test_compiled_functions_refuse_when_they_are_called() -> None:
+    result = run_child("""
+        @torch.compile
+        def double(x):
+            return 2 * x
+        print("decorated")
+        double(torch.zeros(2, device="cuda"))
+    """)
+    assert result.returncode == 1
+    assert "decorated" in result.stdout
+    assert "UnsupportedError: torch.compile cannot be simulated" in result.stderr
+
+
+def test_freed_while_the_allocator_works() -> None:
+    # given garbage in cycles, collected at the smallest excuse
+    answers = simulate("""
+        import gc
+        gc.set_threshold(1, 1, 1)
+        class Node:
+            def __init__(self):
+                self.me, self.tensor = self, torch.empty(1 << 20, device="cuda")
+        for _ in range(300):
+            Node()
+        torch.cuda.memory._record_memory_history()
+        for _ in range(300):
+            Node()
+        torch.cuda.memory._snapshot()
+        gc.collect()
+        report(left=torch.cuda.memory_allocated(), reserved=torch.cuda.memory_reserved())
+    """)
+    assert answers["left"] == 0
+    assert answers["reserved"] > 0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import json
 import pickle
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -135,3 +137,22 @@ def test_reference_recordings_agree(run: Callable[..., Run], quant: str) -> None
         truth = [size for action, size in events_of(pickle.load(file)) if action == "alloc"]
     _, events, _ = run(quant=quant, mbs=16)
     assert [size for action, size in events if action == "alloc"] == truth
+
+
+def test_categories_are_those_of_the_recorded_run(run: Callable[..., Run], tmp_path: Path) -> None:
+    # given the recorded run with labels, and the simulated one
+    truth = ROOT / "traces/h200-pythia-70m-16-mixed-bnb.nf4-mbs16.pickle"
+    _, _, snapshot = run(quant="bnb.nf4", mbs=16, labels=True)
+    simulated = tmp_path / "simulated.pickle"
+    simulated.write_bytes(pickle.dumps(snapshot, protocol=4))
+    # when both are broken down at their peak
+    ours, theirs = (breakdown(path) for path in (simulated, truth))
+    # then every category has the same bytes
+    assert ours == theirs
+    assert ours["unknown"] == 0
+
+
+def breakdown(path: Path) -> dict[str, int]:
+    command = [sys.executable, "-m", "memprof", "breakdown", str(path), "--json"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    return json.loads(result.stdout)["devices"][0]["peak"]["categories"]
