@@ -59,7 +59,9 @@ class CudaDevice:
     def start(self, *, stacks: str, max_entries: int) -> None:
         """Switch on the allocator's history."""
         torch.cuda.init()  # type: ignore[no-untyped-call]
-        options = {"max_entries": max_entries, "stacks": stacks}
+        # No stacks of frees: torch 2.11 loses an exception on its way when a free during it looks for its stack
+        # (pytorch/pytorch#179536), and checkpointing ends a recomputation by an exception.
+        options = {"max_entries": max_entries, "stacks": stacks, "context": "alloc"}
         try:
             torch.cuda.memory._record_memory_history(**options, global_record_annotations=True)  # type: ignore[arg-type]
         except TypeError:  # a torch that does not know annotations yet
