@@ -55,7 +55,7 @@ class _Names:
 def find_causes(profile: Profile, nesting: Nesting) -> Causes:
     """Say what each range is for.
 
-    A range belongs to the closest module around it, marked by memprof or, with ``with_stack``, by the profiler; in
+    A range belongs to the closest module around it, marked by memprof or, where it marked none, by the profiler; in
     backward to the module whose forward op made the autograd node, found by autograd's sequence number.
     """
     ranges, texts = profile.ranges, profile.texts
@@ -65,6 +65,7 @@ def find_causes(profile: Profile, nesting: Nesting) -> Causes:
     sequences, backward = ranges.sequence.tolist(), (ranges.forward_thread > 0).tolist()
     starts = ranges.start.tolist()
     makers = _makers(profile)
+    marked = any(text.startswith(MODULE_MARK) for text in texts)
     for row in nesting.order.tolist():
         name, parent = texts[names[row]], parents[row]
         inherited = parent >= 0
@@ -73,7 +74,7 @@ def find_causes(profile: Profile, nesting: Nesting) -> Causes:
             op[row] = op[parent] if fetches else ops.row(name.removeprefix(NODE))
         elif inherited:
             op[row] = op[parent]
-        own = _module_of(name, kinds[row])
+        own = None if marked and kinds[row] == RangeKind.MODULE else _module_of(name, kinds[row])
         if own is not None:
             module[row] = modules.row(own)
         elif inherited:

@@ -179,6 +179,16 @@ def test_modules_are_those_around_and_in_backward_those_of_the_forward_op():
     assert causes.ops[int(causes.op[4])] == "AddmmBackward0"
 
 
+def test_the_profilers_modules_count_where_memprof_marked_none():
+    theirs = [op("nn.Module: Linear_0", 0, 40, cat="python_function"), op("aten::mm", 5, 30)]
+    ours = [*theirs, module("fc", 1, 39)]
+
+    for events, expected in ((theirs, "Linear_0"), (ours, "fc")):
+        profile = profile_of(*events)
+        causes = find_causes(profile, nest(profile))
+        assert causes.modules[int(causes.module[1])] == expected
+
+
 def test_a_reused_number_of_autograd_is_that_of_the_last_forward_before():
     profile = profile_of(
         module("first", 0, 10),
