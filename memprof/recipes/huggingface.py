@@ -6,8 +6,9 @@ random weights is made from the configuration before the recording begins to mat
 
 from __future__ import annotations
 
+import os
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,6 +22,8 @@ from memprof.recipes.optimizers import OPTIMIZERS, build_optimizer
 from memprof.recipes.settings import CommonSettings, one_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from memprof.capture.observer import Observer
     from memprof.recipes.batches import Batch
 
@@ -91,12 +94,13 @@ class HuggingFace(CommonSettings):
         from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
         from transformers import AutoModelForCausalLM
 
-        model = AutoModelForCausalLM.from_pretrained(
-            directory,
-            dtype=PRECISIONS[self.precision][0],
-            device_map={"": device},
-            quantization_config=self._quantization(),
-        )
+        with _loading_here():
+            model = AutoModelForCausalLM.from_pretrained(
+                directory,
+                dtype=PRECISIONS[self.precision][0],
+                device_map={"": device},
+                quantization_config=self._quantization(),
+            )
         model.config.use_cache = False
         reentrant = {"use_reentrant": False}
         if self.prepare_kbit:
@@ -156,3 +160,18 @@ class HuggingFace(CommonSettings):
                     optimizer.step()
                 optimizer.zero_grad()
         return loss.detach()
+
+
+@contextmanager
+def _loading_here() -> Iterator[None]:
+    """Let transformers load weights on this thread: the profiler does not see the allocations of its thread pool."""
+    name = "HF_DEACTIVATE_ASYNC_LOAD"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before

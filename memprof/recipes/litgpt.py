@@ -7,6 +7,7 @@ in it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MethodType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -45,6 +46,8 @@ class LitGpt(CommonSettings):
     lm_head_chunk_size: int = 128
     """Tokens for which the output layer runs at a time; 0 for all at once."""
     cross_entropy_chunk_size: int = 128
+    matmul_4bit: str | None = None
+    """``2023`` for 4-bit layers that compute as bitsandbytes 0.41 did; None for those of the installed one."""
 
     def __post_init__(self) -> None:
         """Check what can be checked before anything is built."""
@@ -56,9 +59,18 @@ class LitGpt(CommonSettings):
             )
         if self.quant == "bnb.int8-training" and self.precision != "16-true":
             raise CaptureError(f"--precision {self.precision}: {self.quant} works in 16-true only")
+        if self.matmul_4bit is not None:
+            one_of("--matmul-4bit", self.matmul_4bit, ("2023",))
+            if not self.quant.startswith(("bnb.nf4", "bnb.fp4")):
+                raise CaptureError(f"--matmul-4bit {self.matmul_4bit}: is for 4-bit layers; --quant is {self.quant}")
         config = model_config(self.model, self.checkpoint_dir, **self.lora())
         if self.seq > config.block_size:
             raise CaptureError(f"--seq {self.seq}: {config.name} has a block size of {config.block_size}; give no more")
+
+    def settings(self) -> dict[str, Any]:
+        """Return every field, ``matmul_4bit`` only where it is set; of paths the last part only."""
+        values = CommonSettings.settings(self)
+        return {name: value for name, value in values.items() if value is not None or name != "matmul_4bit"}
 
     def check(self, device: torch.device) -> None:
         """Refuse what cannot run on `device`."""
@@ -102,6 +114,8 @@ class LitGpt(CommonSettings):
         with fabric.init_module(empty_init=False):
             model = GPT(model_config(self.model, self.checkpoint_dir, **self.lora()))
         mark_only_lora_as_trainable(model)
+        if self.matmul_4bit is not None:
+            _compute_as_in_2023(model)
         observer.watch(model)
         model = fabric.setup_module(model)
         observer.watch(model.module)
@@ -150,6 +164,17 @@ class LitGpt(CommonSettings):
                 optimizer.step()
                 optimizer.zero_grad()
         return loss.detach()
+
+
+def _compute_as_in_2023(model: torch.nn.Module) -> None:
+    """Give Fabric's 4-bit layers the forward pass of bitsandbytes 0.41."""
+    import bitsandbytes
+
+    from memprof.recipes.bitsandbytes_2023 import Linear4bit2023
+
+    for module in model.modules():
+        if isinstance(module, bitsandbytes.nn.Linear4bit):
+            module.forward = MethodType(Linear4bit2023.forward, module)
 
 
 def _stable_embedding(model: Any) -> None:

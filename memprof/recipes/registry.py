@@ -37,7 +37,7 @@ LATER = frozenset({"matmul_4bit", "fabric_output", "fix"})
 RECIPES = {
     "lit_gpt_2023": Entry(module="memprof.recipes.lit_gpt_2023", name="LitGpt2023", lacks=_ONLY_HUGGINGFACE),
     "litgpt": Entry(
-        module="memprof.recipes.litgpt", name="LitGpt", lacks=_ONLY_HUGGINGFACE | _ONLY_LIT_GPT_2023 | _DATA
+        module="memprof.recipes.litgpt", name="LitGpt", lacks=_ONLY_HUGGINGFACE | {"fabric_output", "fix"} | _DATA
     ),
     "huggingface": Entry(
         module="memprof.recipes.huggingface",

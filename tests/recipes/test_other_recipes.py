@@ -140,3 +140,25 @@ def test_a_wrong_value_is_one_line_that_says_what_to_do(recipe, options, words):
 def test_quantized_litgpt_needs_cuda():
     with pytest.raises(CaptureError, match="run on CUDA only"):
         LitGpt(**{**SMALL, "precision": "bf16-true", "quant": "bnb.nf4"}).check(CPU)
+
+
+@pytest.mark.parametrize("recipe", [LitGpt, HuggingFace])
+def test_every_weight_is_labelled_as_one(recipe, tmp_path):
+    # given a capture
+    from memprof.analysis.account import open_account
+    from memprof.capture import capture
+    from memprof.categories.category import Category
+    from memprof.trace import load
+
+    config = recipe(**{**SMALL, "steps": 1})
+    capture(config, output=tmp_path / "run.pickle", device="cpu")
+    trace = load(tmp_path / "run.pickle")
+    account = open_account(trace, trace.devices[0])
+    # when
+    rows = account.replay.allocations.live_at(account.replay.peak_event)
+    held = rows[account.classification.category[rows] == Category.WEIGHTS.code]
+    found = int(account.replay.allocations.requested[held].sum())
+    # then its weights are those of a model built anew, but for small tensors that safetensors leaves in the file
+    model, *_ = run(recipe, steps=1)
+    expected = sum(p.numel() * p.element_size() for p in model.parameters())
+    assert found == pytest.approx(expected, rel=0.001)
