@@ -148,6 +148,7 @@ def test_a_compiled_model_stays_one_graph(record):
 
 def test_an_optimizer_that_is_given_a_closure(record):
     # given what runs forward and backward inside the optimizer's step
+    torch.manual_seed(0)
     model = nn.Linear(8, 1)
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
     x, y = torch.randn(4, 8), torch.randn(4, 1)
@@ -163,7 +164,8 @@ def test_an_optimizer_that_is_given_a_closure(record):
     names = [mark["name"].split()[-1] for mark in run.memprof["marks"]]
     cycle = ["optimizer", "forward", "backward"]
     # where a step begins inside the optimizer, it is in two pieces
-    assert [name for name, _ in itertools.groupby(names)] == [*cycle, *cycle, "optimizer", "between"]
+    found = [name for name, _ in itertools.groupby(names) if name != "init"]
+    assert found == [*cycle, *cycle, "optimizer", "between"]
 
 
 def test_a_loop_without_modules(record):
