@@ -213,10 +213,14 @@ def read_profile(items: Iterable[tuple[str, Any]], path: str) -> Profile:
     # In time order, but for those of several threads.
     memory = reader.memory.table(np.argsort(memory.time, kind="stable"))
     ranges, kernels, launches = reader.ranges.table(), reader.kernels.table(), reader.launches.table()
+    # Where the profiler cannot read the device's clock (some virtual machines), kernels stand at 0 and last 0.
+    untimed = (kernels.start == 0) & (kernels.end == 0)
     for times in (ranges.start, ranges.end, kernels.start, kernels.end, launches.start, memory.time):
         if len(times) and not (int(times.min()) + base >= 0 and int(times.max()) + base < INT64_END):
             raise InputError("has times outside all reason: damaged, or no trace of torch.profiler")
         np.add(times, base, out=times)
+    earliest = min((int(times.min()) for times in (ranges.start, memory.time) if len(times)), default=0)
+    kernels.start[untimed] = kernels.end[untimed] = earliest
     first = min((int(t.min()) for t in (ranges.start, memory.time, kernels.start) if len(t)), default=0)
     if not (len(ranges) or len(memory) or len(kernels)):
         raise InputError("has no ops, kernels or memory events: it is no trace of torch.profiler, or of an empty one")
@@ -233,7 +237,7 @@ def read_profile(items: Iterable[tuple[str, Any]], path: str) -> Profile:
         rank=_rank(about.get("distributedInfo")),
         python_calls=reader.python_calls,
         other_events=reader.others,
-        notes=tuple(_notes(reader)),
+        notes=(*_notes(reader), *_clock_notes(untimed)),
     )
 
 
@@ -250,6 +254,14 @@ def _devices(value: Any) -> tuple[str, ...]:
 def _rank(value: Any) -> int | None:
     rank = value.get("rank") if type(value) is dict else None
     return rank if type(rank) is int and 0 <= rank < 1 << 31 else None
+
+
+def _clock_notes(untimed: NDArray[np.bool_]) -> Iterable[str]:
+    if untimed.any():
+        yield (
+            f"{int(untimed.sum()):,} of {len(untimed):,} kernels have no time in the file, because the profiler could "
+            "not read the device's clock: GPU times are not known"
+        )
 
 
 def _notes(reader: _Reader) -> Iterable[str]:

@@ -266,3 +266,12 @@ def test_tables_are_of_one_length():
 
     for table in (profile.ranges, profile.kernels, profile.launches, profile.memory):
         assert {len(getattr(table, field.name)) for field in fields(table)} == {len(table)}
+
+
+def test_kernels_without_a_clock_do_not_stretch_the_profile():
+    profile = profile_of(op("aten::mm", 5_000_000, 5_000_010), kernel("gemm", 0, 0), memory(5_000_004, 512, 512))
+
+    summary = summarize(profile)
+
+    assert (summary.duration, summary.kernels, summary.busy) == (10_000, 1, 0)
+    assert any("1 of 1 kernels have no time" in note for note in profile.notes)
