@@ -48,10 +48,16 @@ class Device:
         self.shapes = self.dispatcher.shapes
         self.reset()
 
-    def reset(self) -> None:
-        """Begin with empty memory, as in a fresh process; no tensor may be alive on the device."""
+    def reset(self, capacity: int | None = None) -> None:
+        """Begin with empty memory, as in a fresh process; tensors that are still alive lose theirs.
+
+        `capacity` is what the process can reserve; the card's memory less the context if not given.
+        """
+        self.storages.abandon()
         self.caveats = Caveats()
-        self.memory = memory = DeviceMemory(self.card, self._settings, self._order, lambda at: self.host.drop(at))
+        self.memory = memory = DeviceMemory(
+            self.card, self._settings, self._order, lambda at: self.host.drop(at), capacity=capacity
+        )
         self.history = memory.history = History(memory.allocator)
         self.host = HostValues(memory.size_of)
         self.libraries = Libraries(

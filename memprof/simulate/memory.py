@@ -39,8 +39,11 @@ class DeviceMemory:
         settings: Settings,
         order: AddressOrder,
         on_free: Callable[[int], None],
+        *,
+        capacity: int | None = None,
     ) -> None:
-        capacity = card.total_bytes - card.context_bytes
+        if capacity is None:
+            capacity = card.total_bytes - card.context_bytes
         self.allocator = CachingAllocator(settings, Driver(capacity, total=card.total_bytes, order=order))
         self.fraction = 1.0
         """``torch.cuda.set_per_process_memory_fraction``."""

@@ -80,6 +80,14 @@ class SimulatedDevice:
         with self._device.memory.held():
             return reserved_range(self._device.memory.allocator)
 
+    def begin(self, capacity: int | None = None) -> None:
+        """Begin anew with an empty device; tensors that are still alive lose their memory.
+
+        `capacity` is what the process can reserve; the card's memory less the context if not given.
+        """
+        self._library.managed_bytes = 0
+        self._device.reset(capacity)
+
     def describe(self) -> dict[str, Any]:
         """Return what a file should say of the device: plain values."""
         card = self.card

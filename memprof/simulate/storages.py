@@ -1,8 +1,14 @@
 """Tensors whose storage is a range of simulated addresses: real CUDA tensors for PyTorch, nothing for the machine.
 
 Each storage enters as a hand-made DLPack capsule (``kDLCUDA``, pointer = simulated address): the public way to give
-PyTorch memory that somebody else owns. Its deleter is called when the last reference goes, in C++'s true order; that is
-the free. A record of the DLPack structures lies in one anonymous mapping, so that making a tensor is one ``pack_into``.
+PyTorch memory that somebody else owns. Its deleter is called when the last reference goes, in C++'s true order: that
+is the free. The deleter can run at any moment, also while an exception is on its way through frames that hold the last
+tensor, so it must not be a ``ctypes`` callback, which would swallow the exception. It is a function of torch's that
+drops a reference to a Python object: ``c10::SafePyObject``'s destructor, as ``std::shared_ptr`` calls it. It expects
+the object at offset 16 of what it is given and the interpreter at 24; a record has its shape there until PyTorch has
+read it, and its `_Holder` from then on. Python calls a holder's ``__del__`` with care for exceptions.
+
+The records lie in one anonymous mapping, so that making a tensor is one ``pack_into``.
 """
 
 from __future__ import annotations
@@ -11,6 +17,7 @@ import atexit
 import ctypes
 import mmap
 import struct
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -28,6 +35,7 @@ _RECORD = struct.Struct(f"<QiiiBBHQQQQQ{2 * _MAX_DIMS}q")
 bits, lanes), pointers to shape and strides, byte offset, context, deleter; then shape and strides themselves."""
 _SHAPE_AT = 64
 _STRIDES_AT = _SHAPE_AT + 8 * _MAX_DIMS
+_HOLDER_AT = 16
 _DELETER_AT = 56
 _KDL_CUDA = 2
 
@@ -53,6 +61,9 @@ _DTYPES = {
 }
 """DLPack's code and bits; every other dtype is made as bytes and viewed."""
 
+_increment = ctypes.pythonapi.Py_IncRef
+_increment.argtypes = [ctypes.py_object]
+_increment.restype = None
 _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype = ctypes.py_object
 _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
@@ -95,11 +106,9 @@ class StorageTable:
         self._base = ctypes.addressof(self._export)
         self._fresh = iter(range(_RECORDS))
         self._free: list[int] = []
-        self._address: dict[int, int] = {}  # record -> simulated address, 0 for an empty storage
-        self._deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._delete)
-        pointer = ctypes.cast(self._deleter, ctypes.c_void_p).value
-        assert pointer is not None
-        self._deleter_pointer = pointer
+        self._live: set[int] = set()
+        self._life = 0
+        self._deleter, self._interpreter = _dropping_function()
         atexit.register(self._let_go)
 
     def empty(self, size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
@@ -115,7 +124,8 @@ class StorageTable:
         record = self._free.pop() if self._free else next(self._fresh, -1)
         if record < 0:
             raise UnsupportedError(f"more than {_RECORDS} live storages cannot be simulated")
-        self._address[record] = address
+        self._live.add(record)
+        holder = _Holder(self, record, address, self._life)
         offset = record * _RECORD.size
         at = self._base + offset
         padding = (0,) * (_MAX_DIMS - dims)
@@ -132,30 +142,72 @@ class StorageTable:
             at + _STRIDES_AT,
             0,
             0,
-            self._deleter_pointer,
+            self._deleter,
             *size,
             *padding,
             *stride,
             *padding,
         )
         tensor: torch.Tensor = torch._C._from_dlpack(_new_capsule(at, b"dltensor", None))
+        _increment(holder)
+        struct.pack_into("<QQ", self._memory, offset + _HOLDER_AT, id(holder), self._interpreter)
         return tensor
 
-    def _delete(self, pointer: int) -> None:
-        record = (pointer - self._base) // _RECORD.size
-        address = self._address.pop(record)
+    def abandon(self) -> None:
+        """Let go of the addresses of all live storages: their memory is no more, and they free nothing."""
+        self._life += 1
+
+    def drop(self, record: int, address: int, life: int) -> None:
+        """Free a storage: PyTorch has let go of it."""
+        self._live.discard(record)
         self._free.append(record)
-        if address:
+        if address and life == self._life:
             self._release(address)
 
     def _let_go(self) -> None:
-        """Cut every live storage loose: C++ may drop it after Python is gone, when no deleter can run any more."""
-        for record in self._address:
+        """Cut every live storage loose: C++ may drop it after Python is gone."""
+        for record in self._live:
             struct.pack_into("<Q", self._memory, record * _RECORD.size + _DELETER_AT, 0)
         # The records stay mapped for as long as the process lives.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._memory))
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._export))
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._deleter))
+        _increment(self._memory)
+        _increment(self._export)
+
+
+def _dropping_function() -> tuple[int, int]:
+    """Return the function that drops a reference with the interpreter's lock held, and the interpreter it wants."""
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_python.so"))
+    try:
+        table = ctypes.addressof(ctypes.c_char.in_dll(library, _SHARED_OBJECT))
+        interpreter = library._Z16getPyInterpreterv
+    except (AttributeError, ValueError) as error:
+        raise UnsupportedError(
+            f"torch {torch.__version__} does not export what the simulated device needs ({error}); use 2.13.0"
+        ) from error
+    interpreter.restype = ctypes.c_void_p
+    function = (ctypes.c_void_p * (_DISPOSE + 1)).from_address(table)[_DISPOSE]
+    assert function is not None
+    return function, interpreter()
+
+
+_SHARED_OBJECT = "_ZTVSt23_Sp_counted_ptr_inplaceIN3c1012SafePyObjectESaIvELN9__gnu_cxx12_Lock_policyE2EE"
+"""Table of virtual functions of a ``std::shared_ptr<c10::SafePyObject>``'s control block."""
+_DISPOSE = 4
+"""Word of ``_M_dispose`` in it: after offset, type and two destructors."""
+
+
+class _Holder:
+    """What a live storage owns: its address. It dies with the storage."""
+
+    __slots__ = ("_address", "_life", "_record", "_table")
+
+    def __init__(self, table: StorageTable, record: int, address: int, life: int) -> None:
+        self._table = table
+        self._record = record
+        self._address = address
+        self._life = life
+
+    def __del__(self) -> None:
+        self._table.drop(self._record, self._address, self._life)
 
 
 _CARRIERS = {1: torch.uint8, 2: torch.uint16, 4: torch.uint32, 8: torch.uint64, 16: torch.complex128}

@@ -271,3 +271,63 @@ def test_freed_while_the_allocator_works() -> None:
     """)
     assert answers["left"] == 0
     assert answers["reserved"] > 0
+
+
+def test_exceptions_pass_through_frames_that_hold_tensors() -> None:
+    answers = simulate("""
+        caught = []
+        def fill():
+            held = [torch.ones(1000, device="cuda") for _ in range(3)]
+            return [torch.zeros(1000, device="cuda") for i in range(4) if 1 / (2 - i)] + held
+        for _ in range(3):
+            try:
+                fill()
+            except ZeroDivisionError as error:
+                caught.append(str(error))
+        torch.cuda.set_per_process_memory_fraction(0.01)
+        try:
+            [torch.empty(1 << 28, dtype=torch.uint8, device="cuda") for _ in range(100)]
+        except torch.OutOfMemoryError:
+            caught.append("out of memory")
+        report(caught=caught, left=torch.cuda.memory_allocated())
+    """)
+    assert answers["caught"] == ["division by zero"] * 3 + ["out of memory"]
+    assert answers["left"] == 0
+
+
+_FIT = """
+    from memprof.simulate.fit import largest_that_fits
+    def run(batch):
+        model = torch.nn.Linear(1 << 14, 1 << 14, device="cuda")
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for _ in range(2):
+            model(torch.zeros(batch << 10, 1 << 14, device="cuda")).square().mean().backward()
+            optimizer.step(); optimizer.zero_grad()
+    fit = largest_that_fits(device, run, most=500)
+    report(largest=fit.largest, too_large=fit.smallest_too_large, margin=fit.margin_bytes,
+           attempts=[(a.size, a.fits, a.capacity_bytes, a.max_reserved_bytes) for a in fit.attempts])
+"""
+
+
+def test_the_largest_batch_that_fits() -> None:
+    # on a card that was never measured there is a range that is too close to say
+    t4 = simulate(_FIT, card="t4")
+    assert 0 < t4["largest"] < t4["too_large"]
+    sizes = {(size, capacity): fits for size, fits, capacity, _ in t4["attempts"]}
+    sure, possible = sorted({capacity for _, capacity in sizes})
+    assert sizes[t4["largest"], sure] is True
+    assert sizes[t4["largest"] + 1, sure] is False
+    assert sizes[t4["too_large"], possible] is False
+    assert 0 <= t4["margin"] < 1 << 30
+    # on one that was, there is none
+    h200 = simulate(_FIT)
+    assert h200["too_large"] == h200["largest"] + 1
+
+
+def test_all_fits() -> None:
+    answers = simulate("""
+        from memprof.simulate.fit import largest_that_fits
+        fit = largest_that_fits(device, lambda size: torch.zeros(size, device="cuda"), most=64)
+        report(largest=fit.largest, too_large=fit.smallest_too_large)
+    """)
+    assert answers == {"largest": 64, "too_large": None}
