@@ -16,9 +16,19 @@ else
 fi
 
 echo "First, what was recorded on an H200 (traces/README.md says how): Pythia-70m, LoRA, 4-bit, micro batch 16."
-show breakdown traces/h200-pythia-70m-16-mixed-bnb.nf4-mbs16.pickle --top 5
+recorded=traces/h200-pythia-70m-16-mixed-bnb.nf4-mbs16.pickle
+show breakdown "$recorded" --top 5
+
 echo
-echo "Now the same training step on this machine, plain and 4-bit."
+echo "The same run on an H200 that is not there: real PyTorch over a simulated allocator, compared with the recording."
+if show capture --mbs 16 --quant bnb.nf4 --precision 16-mixed --simulate h200 -o out/simulated.pickle; then
+    show compare "$recorded" out/simulated.pickle --top 5
+else
+    echo "(This torch cannot be simulated on, as said above; the rest goes on.)"
+fi
+
+echo
+echo "Now the training step on this machine itself, plain and 4-bit."
 show capture "${run[@]}" -o out/plain.pickle
 show capture "${run[@]}" --quant bnb.nf4 -o out/nf4.pickle
 show breakdown out/plain.pickle --top 5
