@@ -98,11 +98,11 @@ def _model(name: str) -> tuple[torch.nn.Module, list[str]]:
 
 
 def _quantize(model: torch.nn.Module) -> None:
-    """Replace every linear layer but the head by bitsandbytes' 4-bit one."""
+    """Replace every linear layer by bitsandbytes' 4-bit one, but those that are called a head."""
     import bitsandbytes as bnb
 
     for name, module in list(model.named_modules()):
-        if isinstance(module, torch.nn.Linear) and "head" not in name and "embed_out" not in name:
+        if isinstance(module, torch.nn.Linear) and "head" not in name:
             packed = bnb.nn.Linear4bit(
                 module.in_features,
                 module.out_features,
