@@ -11,25 +11,26 @@ from memprof.allocator.whatif import what_if
 from memprof.trace.model import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from memprof.trace.model import DeviceTrace, Settings
 
 __all__ = ["Answer", "Need", "need_of"]
 
-FINE = 2 << 20
-"""Bytes to which the least capacity is found: the smallest segment (``kSmallBuffer``, CUDACachingAllocator.cpp)."""
+ORDERS = tuple(AddressOrder)
+"""The first is the one seen on an H200."""
 
 
 class Answer(Enum):
     """Whether it fits."""
 
     YES = "yes"
-    """Also if everything that is not known goes against it."""
+    """Memory is never short, also if everything that is not known goes against it."""
+    TIGHT = "tight"
+    """All requests are served, also if everything goes against it; but some only after cached memory was given back to
+    the driver, which costs time."""
     CLOSE = "close"
     """What is not known decides."""
     NO = "no"
-    """Also if everything that is not known goes for it."""
+    """Some request is not served, also if everything that is not known goes for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,19 +38,23 @@ class Need:
     """One run, and what it takes. Sizes in bytes."""
 
     answer: Answer
+    expected: bool
+    """Whether it fits if everything is as it was simulated."""
     allocated: int
     """Highest allocated."""
     reserved: int
     """Highest reserved, where memory is not short."""
     reserved_range: tuple[int, int]
     """Its lowest and highest over several orders of segment addresses, on which best fit depends."""
-    least: int
-    """The least that the allocator can do with. Less than `reserved` only where that comes close to the card's memory:
-    then cached memory is given back to the driver and asked for again, which costs time."""
     uncertain: int
     """How far what is not known of card and libraries could matter."""
     margin: int
-    """What the card has more than `least`; negative where it has less."""
+    """What the card has more than the highest reserved; negative where it has less, so that memory is short."""
+
+    @property
+    def room(self) -> int:
+        """What the card has more than the highest allocated, if all that is uncertain goes for it."""
+        return self.margin + self.reserved_range[1] + self.uncertain - self.allocated
 
 
 def need_of(device: DeviceTrace, settings: Settings, *, capacity: int, uncertain: int) -> Need:
@@ -67,47 +72,31 @@ def need_of(device: DeviceTrace, settings: Settings, *, capacity: int, uncertain
         Bytes by which the run or the card may differ from what was simulated, either way.
 
     """
-    orders = tuple(AddressOrder)
-    free = what_if(device, settings, settings, Source.SIMULATED, orders=orders)
+
+    def served(limit: int) -> list[bool]:
+        """Tell for each order whether every request is served with so much memory."""
+        answer = what_if(device, settings, settings, Source.SIMULATED, capacity=limit, orders=ORDERS)
+        return [not failures for failures in answer.failures_by_order]
+
+    free = what_if(device, settings, settings, Source.SIMULATED, orders=ORDERS)
     low, high = free.reserved_range
-    answer = Answer.CLOSE
     if high <= capacity - uncertain:
-        answer = Answer.YES
+        answer, expected = Answer.YES, True
     elif free.allocated_peak > capacity + uncertain:
-        answer = Answer.NO
-    elif all(_fits(device, settings, capacity - uncertain, orders)):
-        answer = Answer.YES
-    elif not any(_fits(device, settings, capacity + uncertain, orders)):
-        answer = Answer.NO
-    least = free.reserved_peak
-    if high > capacity - uncertain and free.allocated_peak <= capacity + uncertain:
-        least = _least(device, settings, free.allocated_peak, free.reserved_peak)
-    elif high <= capacity - uncertain:
-        least = high
+        answer, expected = Answer.NO, False
+    else:
+        expected = served(capacity)[0]
+        answer = Answer.CLOSE
+        if all(served(capacity - uncertain)):
+            answer = Answer.TIGHT
+        elif not any(served(capacity + uncertain)):
+            answer = Answer.NO
     return Need(
         answer=answer,
+        expected=expected,
         allocated=free.allocated_peak,
         reserved=free.reserved_peak,
         reserved_range=(low, high),
-        least=least,
         uncertain=uncertain,
-        margin=capacity - least,
+        margin=capacity - high,
     )
-
-
-def _fits(device: DeviceTrace, settings: Settings, capacity: int, orders: Sequence[AddressOrder]) -> list[bool]:
-    """Tell for each order of addresses whether every request is served with so much memory."""
-    answer = what_if(device, settings, settings, Source.SIMULATED, capacity=capacity, orders=orders)
-    return [not failures for failures in answer.failures_by_order]
-
-
-def _least(device: DeviceTrace, settings: Settings, allocated: int, reserved: int) -> int:
-    """Return the least capacity at which every request is served, in the order of addresses that is likeliest."""
-    low, high = allocated, reserved  # fails at low, or that is it; serves all at high
-    while high - low > FINE:
-        middle = (low + high) // 2
-        if _fits(device, settings, middle, (AddressOrder.CUDA,))[0]:
-            high = middle
-        else:
-            low = middle
-    return high

@@ -8,6 +8,7 @@ from rich.console import Group as Lines
 from rich.table import Table
 from rich.text import Text
 
+from memprof.analysis.fit_search_need import Answer
 from memprof.report.fit_progress import ANSWERS
 from memprof.report.text import clean
 from memprof.units import format_bytes
@@ -59,16 +60,18 @@ def answer_sentence(fit: CardFit, over: str) -> str:
     """Say what fits, how surely, and what does not."""
     found = fit.found
     if found.fits is None:
-        parts = [f"not even {over} {found.first} surely fits" if found.close else f"{over} {found.first} does not fit"]
+        parts = [f"{over} {found.first} does not fit with memory to spare"]
     else:
         best = found.needs[found.fits]
         parts = [f"{over} {found.fits} fits, with {format_bytes(best.margin)} to spare"]
         if best.uncertain:
             parts[0] += f" where {format_bytes(best.uncertain)} are uncertain"
+    if found.tight is not None:
+        parts.append(f"{over} {found.tight} at worst by giving cached memory back to the driver, which costs time")
     if found.close:
         low, high = found.close
         parts.append(f"{over} {low if low == high else f'{low} to {high}'} too close to say")
-    if found.fails is not None and not (found.fits is None and found.close is None):
+    if found.fails is not None:
         parts.append(f"{over} {found.fails} does not fit")
     if found.limit is not None:
         parts.append(f"nothing larger than {over} {found.limit} was looked at ({fit.limited_by})")
@@ -85,18 +88,19 @@ def _card_parts(fit: CardFit, over: str) -> list[RenderableType]:
         title.append("  never measured: the answer is a bound", style="yellow")
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column(over, justify="right")
-    for column in ("allocated", "reserved", "can do with", "margin"):
+    for column in ("allocated", "reserved", "margin"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("fits")
     for at, need in fit.found.needs.items():
         word, style = ANSWERS[need.answer]
+        if need.answer is Answer.CLOSE:
+            word += ", more likely yes" if need.expected else ", more likely no"
         reserved = format_bytes(need.reserved)
         low, high = (format_bytes(each) for each in need.reserved_range)
         table.add_row(
             str(at),
             format_bytes(need.allocated),
             reserved if low == high else f"{low} to {high}",
-            format_bytes(need.least),
             format_bytes(need.margin),
             Text(word, style=style),
         )
@@ -108,22 +112,11 @@ def _card_parts(fit: CardFit, over: str) -> list[RenderableType]:
             f"{format_bytes(fit.outside)} outside the allocator"
         ),
         table,
-        *_pressure(fit, over),
         Text(answer_sentence(fit, over), style="bold"),
         *(
             Text(f"uncertain by {format_bytes(int(caveat['bytes']))}: {clean(str(caveat['what']), 300)}", style="dim")
             for caveat in known
         ),
-    ]
-
-
-def _pressure(fit: CardFit, over: str) -> list[Text]:
-    """Say which sizes fit only because cached memory is given back whenever it is short."""
-    sizes = [str(at) for at, need in fit.found.needs.items() if need.reserved > fit.capacity >= need.least]
-    if not sizes:
-        return []
-    return [
-        Text(f"{over} {', '.join(sizes)}: only by giving cached memory back to the driver again and again", "yellow")
     ]
 
 
@@ -133,6 +126,7 @@ def _summary(fits: Sequence[CardFit], over: str) -> Table:
     table.add_column("limit", justify="right", no_wrap=True)
     table.add_column(f"{over} that fits", justify="right")
     table.add_column("to spare", justify="right", no_wrap=True)
+    table.add_column("tight", justify="right")
     table.add_column("too close to say", justify="right")
     table.add_column("does not fit", justify="right")
     table.add_column("")
@@ -143,6 +137,7 @@ def _summary(fits: Sequence[CardFit], over: str) -> Table:
             format_bytes(fit.capacity),
             "none" if found.fits is None else str(found.fits),
             "" if found.fits is None else format_bytes(found.needs[found.fits].margin),
+            "" if found.tight is None else str(found.tight),
             "" if found.close is None else "-".join(str(size) for size in dict.fromkeys(found.close)),
             "" if found.fails is None else str(found.fails),
             "measured" if fit.measured else "a bound: never measured",

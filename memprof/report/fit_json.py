@@ -45,6 +45,7 @@ def _card(fit: CardFit) -> dict[str, Any]:
         "fits": found.fits,
         "margin_bytes": None if best is None else best.margin,
         "uncertain_bytes": None if best is None else best.uncertain,
+        "tight": found.tight,
         "too_close": None if found.close is None else list(found.close),
         "fails": found.fails,
         "limit": found.limit,
@@ -57,11 +58,11 @@ def _need(need: Need) -> dict[str, Any]:
     low, high = need.reserved_range
     return {
         "answer": need.answer.value,
+        "expected": need.expected,
         "allocated_bytes": need.allocated,
         "reserved_bytes": need.reserved,
         "reserved_low_bytes": low,
         "reserved_high_bytes": high,
-        "least_bytes": need.least,
         "uncertain_bytes": need.uncertain,
         "margin_bytes": need.margin,
     }

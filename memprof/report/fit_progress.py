@@ -21,6 +21,7 @@ __all__ = ["ANSWERS", "FitProgress", "fit_progress"]
 
 ANSWERS = {
     Answer.YES: ("yes", "green"),
+    Answer.TIGHT: ("yes, at worst by giving cached memory back", "yellow"),
     Answer.CLOSE: ("too close to say", "yellow"),
     Answer.NO: ("no", "red"),
 }
@@ -41,7 +42,7 @@ class FitProgress:
     def ended(self, card: str, over: str, at: int, need: Need, seconds: float) -> None:
         """Print what came of a run."""
         word, style = ANSWERS[need.answer]
-        text = Text(f"{card} {over} {at}: simulated, needs {format_bytes(need.least)}, ")
+        text = Text(f"{card} {over} {at}: simulated, reserves {format_bytes(need.reserved_range[1])}, fits: ")
         text.append(word, style=style)
         text.append(f"  {seconds:.1f} s", style="dim")
         self._progress.console.print(text, soft_wrap=True)
