@@ -57,8 +57,6 @@ class Dispatcher:
         self._schemas: dict[Op, _Schema] = {}
         self._shapes: dict[Any, Any] = {}
         self._libraries: list[Any] = []
-        self.trace: list[str] | None = None
-        """Names of the ops that run, when somebody wants them."""
 
     def install(self) -> None:
         """Register the fallback, and a CUDA kernel for each op whose composite kernel must not run."""
@@ -81,8 +79,6 @@ class Dispatcher:
     def run(self, op: Op, *args: Any, **kwargs: Any) -> Any:
         """Run one op."""
         schema = self._schemas.get(op) or self._learn(op)
-        if self.trace is not None:
-            self.trace.append(op.name())
         if schema.kernel is not None:
             return schema.kernel(self._device, op, *args, **kwargs)
         if schema.kind == "view":
