@@ -4,7 +4,7 @@ DIRECTORY has one folder of captures for each part (`scripts/study_simulate.sh`,
 kept of each capture are its settings, where it ran, and its account at the peak. NAME is ``simulated`` or ``measured``.
 """
 
-# ruff: noqa: INP001, T201 - a script
+# ruff: noqa: INP001, T201, E402 - a script, and the path is set first
 from __future__ import annotations
 
 import json
@@ -12,16 +12,22 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 
+from study_pages_parts.layers import layers_together
+
+from memprof.analysis.compare import compare
 from memprof.analysis.savings import measure_savings
 from memprof.analysis.sweep import point_of
+from memprof.report.compare_json import compare_json
 from memprof.report.fixes import fixes_json
 from memprof.trace import load
 
 DATA = Path(__file__).parents[1] / "docs" / "study" / "data"
 SETTINGS = ("recipe", "model", "precision", "quant", "seq", "mbs", "fix", "matmul_4bit", "fabric_output", "optimizer")
 SWITCHES = ("prepare_kbit", "gradient_checkpointing")
+PAIR = "h200-2023"
+SHOWN = 16
 BASE = Path(__file__).parents[1] / "traces" / "sweep-pythia-70m"
 
 
@@ -41,17 +47,48 @@ def main() -> None:
     # A card is measured with the fixes only: the runs without them are in the repository.
     if name == "measured":
         fixed += [load(path) for path in sorted(BASE.glob("*.pickle"))]
+    pairs = {}
+    if (source / PAIR).is_dir():
+        pairs = {PAIR: _difference(source / PAIR)}
     kept = ("torch", "cuda", "python", "packages", "driver")
     document = {
         "source": name,
         "environment": {key: environment[key] for key in kept if environment.get(key)},
         "parts": parts,
+        "compared": pairs,
         "fixes": [_saving(row) for row in fixes_json(measure_savings(fixed))["fixes"]],
     }
     DATA.mkdir(parents=True, exist_ok=True)
     target = DATA / f"{name}.json"
     target.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     print(f"wrote {target.name}: {sum(map(len, parts.values()))} captures")
+
+
+def _difference(folder: Path) -> dict[str, Any]:
+    """Return what nf4 has more than plain at mbs 16, and the largest rows of it; the rest is one number."""
+    plain, quantized = (load(next(folder.glob(f"*_{quant}_*mbs16.pickle"))) for quant in ("none", "bnb.nf4"))
+    document = compare_json(compare(plain, quantized))
+    rows = layers_together(document["rows"])
+    assert sum(row["difference_bytes"] for row in rows) == document["difference_bytes"]
+    kept = (
+        "category",
+        "finer",
+        "module",
+        "parameter",
+        "caller",
+        "op",
+        "op_a",
+        "dtype_a",
+        "dtype_b",
+        "difference_bytes",
+    )
+    return {
+        "mbs": 16,
+        "difference_bytes": document["difference_bytes"],
+        "rows": [{key: row[key] for key in kept if row[key] is not None} for row in rows[:SHOWN]],
+        "others": len(rows[SHOWN:]),
+        "others_bytes": sum(row["difference_bytes"] for row in rows[SHOWN:]),
+    }
 
 
 def _row(trace: Any, name: str) -> dict[str, Any]:

@@ -1,14 +1,15 @@
 #!/bin/sh
-# The runs of the study on a real card: sh scripts/study_gpu.sh DIRECTORY [python]
+# The runs of the study on a real card: sh scripts/study_gpu.sh DIRECTORY [python [options of memprof capture]]
 # Twelve captures, each in a process of its own; one line of JSON a run in DIRECTORY/runs.jsonl.
 set -u
 out=$1
 python=${2:-python3}
+on=${3:---device cuda}
 mkdir -p "$out/fixes" "$out/2023" "$out/litgpt" "$out/huggingface"
 capture() {
     file=$out/$1.pickle
     shift
-    "$python" -m memprof capture --json --device cuda -o "$file" "$@" >>"$out/runs.jsonl" 2>>"$out/errors.txt" ||
+    "$python" -m memprof capture --json $on -o "$file" "$@" >>"$out/runs.jsonl" 2>>"$out/errors.txt" ||
         echo "failed: $file $*" >>"$out/errors.txt"
 }
 capture fixes/nf4-autocast-output --quant bnb.nf4 --mbs 16 --fix autocast-output
