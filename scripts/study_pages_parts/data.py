@@ -34,6 +34,13 @@ def reported() -> dict[tuple[str, int], tuple[float, float, str]]:
 
 
 @cache
+def stated(report: str) -> dict[str, float]:
+    """Return the GB that a public report states, by quantization."""
+    lines = [line for line in (DATA / "issues.csv").read_text(encoding="utf-8").splitlines() if line[:1] != "#"]
+    return {row["quant"]: float(row["stated_GB"]) for row in csv.DictReader(lines) if row["report"] == report}
+
+
+@cache
 def document(name: str) -> dict[str, Any]:
     """Return ``simulated`` or ``measured``; an empty one where it is not there."""
     path = DATA / f"{name}.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from study_pages_parts.data import gb, markdown, mb, row
+from study_pages_parts.data import gb, markdown, mb, row, stated
 
 FOLDERS = (
     ("lit_gpt_2023", "lit-gpt of 2023"),
@@ -67,22 +67,23 @@ def _issue() -> str:
     old = row("litgpt-1112-2023", quant="bnb.nf4")
     if plain is None or quantized is None or old is None:
         return ""
+    lora, qlora = stated("litgpt-1112")["none"], stated("litgpt-1112")["bnb.nf4"]
     kept = old["allocated"] - quantized["allocated"]
     return (
         "## litgpt#1112: QLoRA above LoRA\n\n"
-        "TinyLlama, bf16-true, mbs 8; the thread states 14.49 GB for LoRA and 18.15 GB with nf4, and no cause. The length "
+        f"TinyLlama, bf16-true, mbs 8; the thread states {lora} GB for LoRA and {qlora} GB with nf4, and no cause. The length "
         f"is not stated; {plain['seq']} tokens meet the plain figure. Today's litgpt, simulated H200, allocated peak:\n\n"
         + markdown(
             ["run", "allocated, GB", "reported"],
             [
-                ["LoRA", gb(plain["allocated"], 3), "14.49"],
+                ["LoRA", gb(plain["allocated"], 3), str(lora)],
                 ["nf4", gb(quantized["allocated"], 3), ""],
-                ["nf4, 4-bit product of bitsandbytes 0.41", gb(old["allocated"], 3), "18.15"],
+                ["nf4, 4-bit product of bitsandbytes 0.41", gb(old["allocated"], 3), str(qlora)],
             ],
         )
         + f"\nThe tensors are the inputs of the quantized layers: kept for backward although the weights are frozen, "
         f"{gb(kept)} GB of them. That alone turns nf4 from less than LoRA into more. "
-        f"{18.15 - old['allocated'] / 1e9:.2f} GB of the reported nf4 figure remain **open**. A smaller part: litgpt replaces "
+        f"{qlora - old['allocated'] / 1e9:.2f} GB of the reported nf4 figure remain **open**. A smaller part: litgpt replaces "
         "the embedding of a quantized model after it made the optimizer (`litgpt/finetune/lora.py`); the new one is not "
         f"frozen, and gets a gradient that nobody uses or clears.{_small()}\n"
     )
