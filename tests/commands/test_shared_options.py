@@ -6,10 +6,12 @@ import typer
 
 from memprof.cli import app
 from memprof.commands.sweep_children import arguments
-from memprof.options import split_options
+from memprof.options import RECIPE_DEFAULTS, split_options
 
 COMMANDS = typer.main.get_command(app).commands
 VARIED = {"model", "quant", "precision", "mbs", "seq"}
+PROFILE = {"profile", "profile_steps", "profile_stacks"}
+"""What only one capture is asked for: a sweep does not profile."""
 
 
 def names(command):
@@ -21,21 +23,32 @@ def parsed(command, words):
 
 
 def test_sweep_has_every_option_of_capture():
-    assert names("sweep") >= names("capture")
+    assert names("capture") - names("sweep") == PROFILE
     assert names("sweep") - names("capture") == {"force", "jobs"}
+
+
+def test_fit_has_every_option_of_the_recipe_and_none_of_the_recorder():
+    defaults = parsed("fit", ["--card", "t4"])
+    recipe, recorder = split_options(defaults)
+
+    assert set(recipe) - {"card", "maximum", "up_to", "as_json"} == set(RECIPE_DEFAULTS) | VARIED | {"fix"}
+    assert recorder == {}
+    differing = {name for name, value in RECIPE_DEFAULTS.items() if defaults[name] != value}
+    assert differing == {"cycles"}
 
 
 def test_defaults_arrive_as_they_are():
     defaults = parsed("capture", [])
 
-    assert parsed("capture", arguments({**defaults, "as_json": None})) == defaults
+    given = arguments({**defaults, **dict.fromkeys(["as_json", *PROFILE])})
+    assert parsed("capture", given) == defaults
 
 
 def test_every_value_arrives_as_it_was_given():
     given = ["--lora-r", "4", "--no-lora-query", "--lora-mlp", "--lora-dropout", "0.25", "--data", "d.json"]
     given += ["--device", "cpu", "--no-labels", "--stacks", "all", "--absolute-paths", "--cycles", "3"]
     swept = parsed("sweep", [*given, "-o", "folder", "--mbs", "1,2"])
-    shared = {name: swept[name] for name in names("capture") - VARIED - {"output", "as_json"}}
+    shared = {name: swept[name] for name in names("capture") - VARIED - PROFILE - {"output", "as_json"}}
 
     recipe, recorder = split_options(shared)
     captured = parsed("capture", arguments({**recipe, **recorder}))
