@@ -46,7 +46,7 @@ def main() -> None:
         "Runs that the simulation had never been compared with (`scripts/wider_runs.py`). Predicted:",
         f"{predicted['made_by']}. Measured: {measured['made_by']}.",
         "",
-        f"Of {len(lines)} runs, allocated is met to the byte in {exact['allocated']} and reserved in {exact['reserved']};",
+        f"Of {len(lines)} runs, {exact['allocated']} meet allocated to the byte and {exact['reserved']} reserved;",
         f"the median error is {middle['allocated']:.1%} and {middle['reserved']:.1%},",
         f"the worst {worst['allocated']:.1%} and {worst['reserved']:.1%}. Written by `scripts/wider_table.py`.",
         *(f"Left out: {case}, {why}." for case, why in measured["not_comparable"].items()),
