@@ -19,8 +19,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	scripts/demo.sh $(BIN)
 
+# A file at a time on each of two workers: files share what is slow to make, such as captures.
 test: $(STAMP)
-	$(BIN)/python -m pytest --cov --cov-report=term
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --cov --cov-report=term
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 MEASURED = ROOT / "tests/simulate/data/measured.json"
 _CHILD = """
-import json, sys, resource, warnings
+import json, sys, warnings
 warnings.filterwarnings("ignore")
 sys.path[:0] = [{scripts!r}]
 from memprof.simulate import install
@@ -30,7 +30,8 @@ from prediction_runs import run
 run(json.loads(sys.argv[1]))
 low, high = device.reserved_range()
 print("RESULT " + json.dumps({{**device.figures(), "reserved_low": low, "reserved_high": high,
-    "host_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    # VmHWM, not getrusage: that counts from the size of the process that started this one.
+    "host_peak_bytes": 1024 * next(int(line.split()[1]) for line in open("/proc/self/status") if "VmHWM" in line),
     "caveats": [[c.kind, c.what, c.count, c.bytes] for c in device.caveats]}}))
 """
 
