@@ -78,6 +78,11 @@ the weights, are what this run's memory is about; what a larger model makes of i
 
 ## What is open
 
+- The cells of the table above are no independent test: that Fabric's float32 output and the rebuilding of weights in
+  half precision belong to that run was found by comparing variants with the reported cells, each then confirmed in the
+  libraries' sources. The length is estimated from the same set-up.
+- The rules that predict what a fix saves were adjusted on the simulated runs that they are shown beside; the runs on
+  the real card came after.
 - The nvidia-smi column: its unit and moment are not stated, and we have no T4 or A10G.
 - T4 and A10G figures are simulated. Only the H200 was measured.
 - Whether {LENGTH} is the longest sample of the data of that time was not checked against the data.
