@@ -190,6 +190,7 @@ def refused(path) -> str:
         (gzip.compress(b"{" + b" " * 50_000_000), "gzip bomb"),
         (gzip.compress(b'{"traceEvents": [' + b"{}," * 20_000_000), "made to do harm"),
     ],
+    ids=lambda value: value if type(value) is str else "bytes",  # compressed bytes hold the time
 )
 def test_what_is_no_trace_is_refused_in_one_line(tmp_path, content, fact):
     path = tmp_path / "trace.json.gz"

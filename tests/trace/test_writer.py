@@ -83,7 +83,7 @@ class Number(enum.IntEnum):
         1j,
         object(),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__ if type(value) is object else repr(value),
 )
 def test_what_memory_viz_cannot_read_is_refused_by_place(tmp_path, value):
     for place, holder in (("'a'", {"a": {"b": value}}), (r"\[1\]", [[], [value]])):
