@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from memprof.allocator.conf import parse_alloc_conf
 from memprof.allocator.driver import AddressOrder
 from memprof.allocator.snapshot import device_trace
 from memprof.errors import MemprofError
@@ -17,7 +18,7 @@ from memprof.simulate.registration import register_device
 from memprof.simulate.reserved import reserved_range
 from memprof.simulate.runtime import CUDA_VERSION, CUDNN_VERSION, install_runtime
 from memprof.simulate.selftest import self_test
-from memprof.simulate.settings import parse_settings, settings_of_environment
+from memprof.simulate.settings import settings_of_environment
 from memprof.simulate.support import TORCH_VERSION, check_support
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def install(
     if settings is None:
         settings = settings_of_environment()
     elif isinstance(settings, str):
-        settings = parse_settings(settings)
+        settings = parse_alloc_conf(settings)
     register_device(CUDNN_VERSION)
     library = install_native_library()
     install_host_weights()

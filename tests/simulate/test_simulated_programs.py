@@ -10,7 +10,6 @@ import pytest
 from memprof.errors import InputError
 from memprof.simulate.cards import CARDS, card_named
 from memprof.simulate.child import run_simulated
-from memprof.simulate.settings import parse_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,25 +79,6 @@ def test_every_card_says_where_it_is_from() -> None:
     assert card_named("A100-80") is card_named("a100_80") is CARDS["a100-80"]
     with pytest.raises(InputError, match="choose one of"):
         card_named("a1000")
-
-
-def test_settings_are_torchs() -> None:
-    settings = parse_settings(
-        "expandable_segments:True, max_split_size_mb:128,garbage_collection_threshold:0.8,"
-        "roundup_power2_divisions:[256:1,512:2,>:4]"
-    )
-    assert settings.expandable_segments is True
-    assert settings.max_split_size == 128 << 20
-    assert settings.garbage_collection_threshold == 0.8
-    assert dict(settings.roundup_power2_divisions) == {
-        **{1 << i: 1 for i in range(9)},
-        512: 4,
-        **{1 << i: 4 for i in range(10, 16)},
-    }
-    assert parse_settings("").expandable_segments is False
-    for wrong in ("expandable_segments:yes", "max_split_size_mb:large", "backend:cudaMallocAsync", "colour:red"):
-        with pytest.raises(InputError):
-            parse_settings(wrong)
 
 
 def test_expandable_segments_reserve_less(tmp_path: Path) -> None:
