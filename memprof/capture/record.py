@@ -15,6 +15,7 @@ from memprof.capture.devices import MAX_ENTRIES
 from memprof.capture.ranks import own_file
 from memprof.capture.session import Session, check_output, choose_device, ran_out
 from memprof.errors import CaptureError, MemprofError
+from memprof.trace.facts import read_made_by
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,6 +79,8 @@ def record(
     ------
     CaptureError
         If something is already being recorded, an option is wrong, or the file cannot be written.
+    InputError
+        If `made_by` is not made of plain values, or names a setting that memprof calculates with and is no number.
     """
     return Recording(
         Session(choose_device(device), labels=labels, stacks=stacks, max_entries=max_entries, profile=profile),
@@ -86,7 +89,7 @@ def record(
         optimizer=optimizer,
         steps=steps,
         absolute_paths=absolute_paths,
-        made_by=made_by or {},
+        made_by=read_made_by(made_by, "made_by") or {},  # what the reader would refuse is told before the run
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import memprof  # noqa: E402 - after the check that torch is there
-from memprof.errors import CaptureError  # noqa: E402
+from memprof.errors import CaptureError, InputError  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -330,3 +330,8 @@ def test_a_recording_of_one_rank_has_it_in_its_name(tmp_path, monkeypatch):
     with memprof.record(tmp_path / "run.pickle", device="cpu"):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["run.rank1.pickle"]
+
+
+def test_what_a_reader_would_refuse_is_told_before_the_run(tmp_path):
+    with pytest.raises(InputError, match=r"made_by\.config\.mbs"):
+        memprof.record(tmp_path / "run.pickle", device="cpu", made_by={"config": {"mbs": "16"}})
