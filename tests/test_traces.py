@@ -17,7 +17,7 @@ from memprof.trace.model import Source
 from memprof.trace.opcodes import check_memory_viz
 
 TRACES = Path(__file__).parents[1] / "traces"
-FILES = sorted(TRACES.glob("*.pickle"))
+FILES = sorted(TRACES.rglob("*.pickle"))
 H200 = sorted(TRACES.glob("h200-pythia-70m-*.pickle"))
 
 # Pythia-70m as litgpt configures it (EleutherAI's config.json): vocabulary 50254 padded to 50304.
