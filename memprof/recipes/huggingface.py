@@ -18,6 +18,7 @@ from memprof.errors import CaptureError
 from memprof.recipes.batches import random_batches
 from memprof.recipes.huggingface_models import lora_targets, save_random_checkpoint
 from memprof.recipes.lit_gpt_2023 import PRECISIONS, SEED
+from memprof.recipes.loop import run_micro_steps
 from memprof.recipes.optimizers import OPTIMIZERS, build_optimizer
 from memprof.recipes.settings import CommonSettings, one_of
 
@@ -78,17 +79,13 @@ class HuggingFace(CommonSettings):
                 batches = random_batches(model.config.vocab_size, self.mbs, self.seq, device)
                 model.train()
                 observer.watch(model, optimizer)
-            for number in range(self.micro_steps):
-                with observer.phase("between", number):
-                    tokens, targets = batches(number)
-                    observer.see("inputs", "tokens", (tokens,))
-                    observer.see("inputs", "targets", (targets,))
-                with observer.step(number):
-                    loss = self._step(model, optimizer, scaler, (tokens, targets), number=number, observer=observer)
-                with observer.phase("between", number):
-                    loss.item()
-                observer.end_step(number)
-        return model, optimizer, scaler, tokens, targets, loss
+            alive = run_micro_steps(
+                self.micro_steps,
+                batches,
+                lambda batch, number: self._step(model, optimizer, scaler, batch, number=number, observer=observer),
+                observer,
+            )
+        return model, optimizer, scaler, *alive
 
     def _load(self, directory: str, device: torch.device) -> Any:
         from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training

@@ -20,6 +20,7 @@ from memprof.recipes.checkpointed_loss import checkpointed_loss
 from memprof.recipes.checkpoints import available_memory, load_weights, model_config
 from memprof.recipes.fixes import FIXES
 from memprof.recipes.frozen_weights import halve_frozen
+from memprof.recipes.loop import run_micro_steps
 from memprof.recipes.optimizers import OPTIMIZERS, build_optimizer
 from memprof.recipes.quantization import QUANTIZATIONS, quantized_linear
 
@@ -225,17 +226,13 @@ class LitGpt2023:
             model.max_seq_length = self.seq  # type: ignore[assignment]
             model.train()
             observer.watch(model, optimizer)
-        for number in range(self.micro_steps):
-            with observer.phase("between", number):
-                tokens, targets = batches(number)
-                observer.see("inputs", "tokens", (tokens,))
-                observer.see("inputs", "targets", (targets,))
-            with observer.step(number):
-                loss = self._step(model, optimizer, scaler, (tokens, targets), number=number, observer=observer)
-            with observer.phase("between", number):
-                loss.item()
-            observer.end_step(number)
-        return model, optimizer, scaler, tokens, targets, loss
+        alive = run_micro_steps(
+            self.micro_steps,
+            batches,
+            lambda batch, number: self._step(model, optimizer, scaler, batch, number=number, observer=observer),
+            observer,
+        )
+        return model, optimizer, scaler, *alive
 
     def _batches(self, vocabulary: int, device: torch.device) -> Any:
         if self.data is None:

@@ -16,6 +16,7 @@ from memprof.errors import CaptureError
 from memprof.recipes.batches import random_batches
 from memprof.recipes.checkpoints import load_weights, model_config
 from memprof.recipes.lit_gpt_2023 import PRECISIONS, SEED
+from memprof.recipes.loop import run_micro_steps
 from memprof.recipes.optimizers import build_optimizer
 from memprof.recipes.quantization import QUANTIZATIONS
 from memprof.recipes.settings import CommonSettings, one_of
@@ -87,17 +88,13 @@ class LitGpt(CommonSettings):
             model.max_seq_length = self.seq
             model.train()
             observer.watch(model.module, optimizer)
-        for number in range(self.micro_steps):
-            with observer.phase("between", number):
-                tokens, targets = batches(number)
-                observer.see("inputs", "tokens", (tokens,))
-                observer.see("inputs", "targets", (targets,))
-            with observer.step(number):
-                loss = self._step(fabric, model, optimizer, (tokens, targets), number=number, observer=observer)
-            with observer.phase("between", number):
-                loss.item()
-            observer.end_step(number)
-        return model, optimizer, tokens, targets, loss
+        alive = run_micro_steps(
+            self.micro_steps,
+            batches,
+            lambda batch, number: self._step(fabric, model, optimizer, batch, number=number, observer=observer),
+            observer,
+        )
+        return model, optimizer, *alive
 
     def _fabric(self, device: torch.device) -> Any:
         from lightning.fabric import Fabric

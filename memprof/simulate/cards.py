@@ -46,11 +46,6 @@ class Card:
         return [Caveat(kind="card", what=what, where="", count=1, bytes=self.context_bytes)]
 
     @property
-    def has_bf16(self) -> bool:
-        """Whether ``torch.cuda.is_bf16_supported(including_emulation=False)`` says yes (compute capability 8.0 up)."""
-        return self.capability >= (8, 0)
-
-    @property
     def cublas_workspace_bytes(self) -> int:
         """Workspace of one cuBLAS handle on one stream (``parseChosenWorkspaceSize``, ``CublasHandlePool.cpp``)."""
         return 4096 * 8 * 1024 if self.capability[0] in (9, 10) else 4096 * 1024 * 2 + 16 * 1024 * 8
