@@ -17,6 +17,7 @@ import atexit
 import ctypes
 import mmap
 import struct
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,8 @@ _HOLDER_AT = 16
 _DELETER_AT = 56
 _KDL_CUDA = 2
 
+_QUIET_POLLS, _POLL_SECONDS = 3, 0.01
+"""As the process ends: so often nothing may have been dropped, so long apart."""
 _RECORDS = 1 << 20
 """Live storages at most; pages of the mapping are taken only as they are used."""
 
@@ -165,9 +168,18 @@ class StorageTable:
             self._release(address)
 
     def _let_go(self) -> None:
-        """Cut every live storage loose: C++ may drop it after Python is gone."""
-        for record in self._live:
+        """Cut every live storage loose: C++ may drop it after Python is gone.
+
+        A thread of autograd may be on its way in already, waiting for the interpreter's lock; Python ends such a thread
+        once it shuts down, and C++ takes that for a fault and aborts. So it gets the lock first.
+        """
+        for record in tuple(self._live):
             struct.pack_into("<Q", self._memory, record * _RECORD.size + _DELETER_AT, 0)
+        quiet = 0
+        while quiet < _QUIET_POLLS:
+            before = len(self._live)
+            time.sleep(_POLL_SECONDS)  # lets go of the lock
+            quiet = quiet + 1 if len(self._live) == before else 0
         # The records stay mapped for as long as the process lives.
         _increment(self._memory)
         _increment(self._export)
