@@ -18,7 +18,7 @@ from memprof.capture.environment import describe_environment
 from memprof.capture.paths import command_line, shorten_paths
 from memprof.capture.profiler import read_timeline
 from memprof.capture.step_profilers import StepProfilers
-from memprof.capture.trace_file import trace_path, write_trace
+from memprof.capture.trace_file import ExportedTrace, trace_path
 from memprof.errors import CaptureError
 from memprof.trace.writer import write_snapshot
 
@@ -100,7 +100,7 @@ class Session:
         self._profilers = StepProfilers(
             throughout=throughout, tensors=labels, gpu=device.source == "recorded", chosen=profile
         )
-        self._traced: torch.profiler.profile | None = None
+        self._traced: ExportedTrace | None = None
         self._timeline: Timeline | None = None
         self._snapshot: dict[str, Any] | None = None
         self._figures: list[tuple[int, dict[str, int | None]]] = []
@@ -188,7 +188,7 @@ class Session:
             shorten_paths(snapshot)
         write_snapshot(snapshot, path)
         if self._traced is not None:
-            write_trace(self._traced, trace_path(path), absolute_paths=absolute_paths)
+            self._traced.write(trace_path(path), absolute_paths=absolute_paths)
         last = self._figures[-1][1]
         peak = last["max_allocated_bytes"]
         return CaptureResult(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from torch.profiler import ProfilerActivity, record_function
 
 from memprof.capture.profiler import profiled
+from memprof.capture.trace_file import ExportedTrace
 from memprof.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -74,8 +75,8 @@ class StepProfilers:
 
     def __init__(self, *, throughout: bool, tensors: bool, gpu: bool, chosen: ProfiledSteps | None) -> None:
         self.finished: list[profile] = []
-        self.traced: profile | None = None
-        """The one that has the chosen steps, once they are over."""
+        self.traced: ExportedTrace | None = None
+        """The profile of the chosen steps, once they are over."""
         self._throughout = throughout
         self._tensors = tensors
         self._activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if gpu else [])]
@@ -128,5 +129,5 @@ class StepProfilers:
         if self._open is not None:
             self.finished.append(self._open)
             if self._step is not None:
-                self.traced = self._open
+                self.traced = ExportedTrace(self._open)
         self._open = self._step = None

@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 from memprof.atomic import write_whole
 from memprof.capture.marks import MARK, parse
 from memprof.capture.paths import shortener
+from memprof.errors import OutputError
 from memprof.trace.json_stream import items_of
 from memprof.trace.kineto import EVENTS
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from memprof.capture.marks import Mark
 
-__all__ = ["trace_path", "write_trace"]
+__all__ = ["ExportedTrace", "trace_path"]
 
 UNNAMED = "unknown"
 """What Kineto writes for a name that it cannot (``libkineto/src/output_json.cpp``)."""
@@ -41,25 +42,45 @@ def trace_path(snapshot: Path) -> Path:
     return snapshot.with_name(f"{snapshot.stem}.trace.json.gz")
 
 
-def write_trace(profiler: profile, path: Path, *, absolute_paths: bool = False) -> None:
-    """Write what `profiler` recorded; the file appears when it is complete. To be called once for a profiler.
+class ExportedTrace:
+    """What torch's profiler exports of the chosen steps. To be made when its session is over and no other has begun.
 
-    Raises
-    ------
-    OutputError
-        If the file cannot be written.
+    Kineto converts the times of devices while it exports, with a clock that the next session replaces
+    (``libkineto/src/CuptiActivity.h``, ``finalizeTrace`` in ``torch/csrc/autograd/profiler_kineto.cpp``): exported after
+    another session, every kernel stands at 0 and lasts 0.
     """
-    marks = _marks(profiler)
-    with tempfile.TemporaryDirectory(prefix="memprof-") as folder:
-        raw = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(raw))
+
+    def __init__(self, profiler: profile) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="memprof-")
+        self._raw = Path(self._folder.name) / "trace.json"
+        self._failed: OSError | None = None
+        try:
+            profiler.export_chrome_trace(str(self._raw))
+        except OSError as error:
+            self._failed = error  # the run that is being profiled goes on
+        self._marks = _marks(profiler)
+
+    def write(self, path: Path, *, absolute_paths: bool = False) -> None:
+        """Write it, edited; the file appears when it is complete. To be called once.
+
+        Raises
+        ------
+        OutputError
+            If the file cannot be written, or what the profiler exported could not.
+        """
+        if self._failed is not None:
+            reason = self._failed.strerror or self._failed
+            raise OutputError(
+                f"{self._raw}: the profile cannot be written: {reason}; set TMPDIR to where there is room"
+            )
 
         def write(sink: IO[bytes]) -> None:
             # A time in the header would make equal traces differ.
-            with raw.open("rb") as source, gzip.GzipFile("", "wb", 6, sink, mtime=0) as packed:
-                _copy(items_of(source, EVENTS), packed, marks, path.name, absolute_paths=absolute_paths)
+            with self._raw.open("rb") as source, gzip.GzipFile("", "wb", 6, sink, mtime=0) as packed:
+                _copy(items_of(source, EVENTS), packed, self._marks, path.name, absolute_paths=absolute_paths)
 
         write_whole(path, write)
+        self._folder.cleanup()
 
 
 def _marks(profiler: profile) -> dict[int, list[Mark]]:
