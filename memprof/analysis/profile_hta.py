@@ -34,6 +34,14 @@ class Agreement:
     hta: int
     memprof: int
 
+    @property
+    def same(self) -> bool:
+        """Whether the two are equal but for rounding: HTA keeps times as floating-point microseconds.
+
+        At 5e12 of them, a machine that has run for two months, a double's last digit is a nanosecond.
+        """
+        return abs(self.hta - self.memprof) * 1_000_000 <= self.memprof
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HtaResult:

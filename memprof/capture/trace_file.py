@@ -46,8 +46,8 @@ class ExportedTrace:
     """What torch's profiler exports of the chosen steps. To be made when its session is over and no other has begun.
 
     Kineto converts the times of devices while it exports, with a clock that the next session replaces
-    (``libkineto/src/CuptiActivity.h``, ``finalizeTrace`` in ``torch/csrc/autograd/profiler_kineto.cpp``): exported after
-    another session, every kernel stands at 0 and lasts 0.
+    (``libkineto/src/CuptiActivity.h``, ``finalizeTrace`` in ``torch/csrc/autograd/profiler_kineto.cpp``): exported
+    after another session has begun, every kernel stands at 0 and lasts 0.
     """
 
     def __init__(self, profiler: profile) -> None:

@@ -147,14 +147,13 @@ def _hta(hta: HtaResult) -> list[RenderableType]:
         Text("  " + ", ".join(f"{clean(kind.lower(), 60)} {format_ns(time)}" for kind, time in hta.kinds)),
     ]
     for figure in hta.agreements:
-        same = figure.hta == figure.memprof
         said = format_ns(figure.memprof)
         lines.append(
             Text(
                 f"  {figure.what}: {said}, the same as memprof's"
-                if same
+                if figure.same
                 else f"  {figure.what}: {format_ns(figure.hta)}, memprof's {said}",
-                style="dim" if same else "yellow",
+                style="dim" if figure.same else "yellow",
             )
         )
     return lines

@@ -213,7 +213,8 @@ def read_profile(items: Iterable[tuple[str, Any]], path: str) -> Profile:
     # In time order, but for those of several threads.
     memory = reader.memory.table(np.argsort(memory.time, kind="stable"))
     ranges, kernels, launches = reader.ranges.table(), reader.kernels.table(), reader.launches.table()
-    # Where the profiler cannot read the device's clock (some virtual machines), kernels stand at 0 and last 0.
+    # Kernels stand at 0 and last 0 where another session of the profiler had begun before the export: Kineto converts
+    # their times late (libkineto/src/CuptiActivity.h), with the clock of the session that is current then.
     untimed = (kernels.start == 0) & (kernels.end == 0)
     for times in (ranges.start, ranges.end, kernels.start, kernels.end, launches.start, memory.time):
         if len(times) and not (int(times.min()) + base >= 0 and int(times.max()) + base < INT64_END):
@@ -259,8 +260,8 @@ def _rank(value: Any) -> int | None:
 def _clock_notes(untimed: NDArray[np.bool_]) -> Iterable[str]:
     if untimed.any():
         yield (
-            f"{int(untimed.sum()):,} of {len(untimed):,} kernels have no time in the file, because the profiler could "
-            "not read the device's clock: GPU times are not known"
+            f"{int(untimed.sum()):,} of {len(untimed):,} kernels have no time in the file, because the profiler "
+            "could not convert them: GPU times are not known; export a trace before another profiler starts"
         )
 
 

@@ -334,9 +334,13 @@ def test_recorded_profiles_agree_with_the_allocator(trace):
     checks = [check for check in result["check"] if check["events"]]
     assert checks
     assert all(check["agrees"] for check in checks)
+    assert 0 < result["gpu_busy_ns"] <= result["kernel_ns"]
+    assert not result["notes"] or all("hta" in note for note in result["notes"])
     assert result["kernels"] > 0
     if importlib.util.find_spec("hta") is not None:
-        assert all(each["hta_ns"] == each["memprof_ns"] for each in result["hta"]["agreements"])
+        for each in result["hta"]["agreements"]:
+            assert each["memprof_ns"] > 0
+            assert abs(each["hta_ns"] - each["memprof_ns"]) <= 2
 
 
 SCRIPT = """
