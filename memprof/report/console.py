@@ -11,6 +11,7 @@ from rich.text import Text
 
 from memprof.analysis.caller import caller_of
 from memprof.categories.category import CATEGORIES, Category
+from memprof.report.phases import listed_phases
 from memprof.report.text import clean
 from memprof.trace.model import Source
 from memprof.units import format_bytes, format_count
@@ -43,8 +44,6 @@ COLORS = {
     Category.UNKNOWN: "bright_red",
 }
 BAR_WIDTH = 24
-MOST_PHASES = 60
-"""With more phases than this only those with the highest peaks are listed."""
 
 
 def make_console(*, stderr: bool = False) -> Console:
@@ -203,18 +202,12 @@ def _phase_table(device: DeviceBreakdown) -> Lines:
     for name in ("step", "phase"):
         table.add_column(name)
     table.add_column("peak allocated", justify="right")
-    phases = device.phases
-    shown: Sequence[int] = range(len(phases))
-    if len(phases) > MOST_PHASES:
-        shown = sorted(sorted(shown, key=lambda row: -phases[row].peak_allocated)[:MOST_PHASES])
-    for row in shown:
-        phase = phases[row]
+    phases, left = listed_phases(device.phases)
+    for phase in phases:
         table.add_row(
             "" if phase.step < 0 else str(phase.step), clean(phase.phase, 40), format_bytes(phase.peak_allocated)
         )
-    left = len(phases) - len(shown)
-    more = f"... {left:,} more phases, none with a higher peak: --json has them all"
-    return Lines(table, *([Text(more, style="dim")] if left else []))
+    return Lines(table, *([Text(left, style="dim")] if left else []))
 
 
 def _top_table(groups: Sequence[Group]) -> Table:

@@ -13,6 +13,7 @@ from memprof.categories.category import CATEGORIES
 from memprof.report.console import SOURCES
 from memprof.report.html_colors import HTML_COLORS
 from memprof.report.html_page import escaped, figure, heading, note, page, paragraph, plotly_objects, table
+from memprof.report.phases import listed_phases
 from memprof.trace.model import Source
 from memprof.units import format_bytes, format_count
 
@@ -97,15 +98,18 @@ def _device(device: DeviceBreakdown) -> Iterable[str]:
             numbers=(0, 1),
         )
     if device.phases:
+        phases, left = listed_phases(device.phases)
         yield heading("peaks of the phases")
         yield table(
             ("step", "phase", "peak allocated"),
             [
                 ("" if phase.step < 0 else str(phase.step), phase.phase, format_bytes(phase.peak_allocated))
-                for phase in device.phases
+                for phase in phases
             ],
             numbers=(2,),
         )
+        if left:
+            yield note(left)
     for oom in device.oom:
         yield paragraph(
             f"Out of memory at event {oom.event:,}: {format_bytes(oom.requested)} requested, "

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
-from memprof.analysis.breakdown import break_down
-from memprof.report.console import MOST_PHASES, breakdown_report
+from memprof.analysis.breakdown import Breakdown, break_down
+from memprof.report.console import breakdown_report
+from memprof.report.html import breakdown_page
+from memprof.report.phases import MOST_PHASES
 from memprof.trace.snapshot import read_snapshot
 
 
-def printed(steps: int) -> list[str]:
+def run_of(steps: int) -> Breakdown:
     """Break down a run in which each step allocates more, but for the last, and one mark precedes each."""
     sizes = [512 * (step + 1) for step in range(steps - 1)] + [1]
     trace, marks, at = [], [], 0
@@ -26,8 +29,12 @@ def printed(steps: int) -> list[str]:
         "device_traces": [trace],
         "memprof": {"version": 1, "source": "recorded", "marks": marks},
     }
+    return break_down(read_snapshot(snapshot))
+
+
+def printed(steps: int) -> list[str]:
     console = Console(file=StringIO(), width=120)
-    console.print(breakdown_report(break_down(read_snapshot(snapshot))))
+    console.print(breakdown_report(run_of(steps)))
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
@@ -47,3 +54,16 @@ def test_of_many_phases_the_highest_are_listed_in_their_order():
     rows = [int(line.split()[0]) for line in lines if "forward" in line]
     assert rows == list(range(40, 40 + MOST_PHASES))
     assert "... 41 more phases, none with a higher peak: --json has them all" in lines
+
+
+def test_the_page_lists_the_same_phases_as_the_console():
+    # given
+    steps = MOST_PHASES + 41
+
+    # when
+    page = breakdown_page(run_of(steps))
+
+    # then
+    rows = re.findall(r"<td[^>]*>(\d+)</td><td[^>]*>forward</td>", page)
+    assert [int(row) for row in rows] == list(range(40, 40 + MOST_PHASES))
+    assert "... 41 more phases, none with a higher peak: --json has them all" in page
