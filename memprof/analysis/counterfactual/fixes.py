@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -182,6 +183,7 @@ def _small_chunks(view: View) -> Lives | None:
     lives, known = lives_of(view), view.account.classification
     whole = view.of(Category.DEQUANTIZED, Category.WEIGHT_CASTS) | (known.parameter >= 0)
     once = view.of(Category.WORKSPACE)
+    broad = wide(view)
     moved = np.zeros(len(lives), np.bool_)
     added: list[tuple[float, float, int]] = []
     for chunk in (chunk for chunks in steps for chunk in chunks):
@@ -190,7 +192,6 @@ def _small_chunks(view: View) -> Lives | None:
         rows = rows[~once[rows]]
         moved[rows] = True
         for number in range(count):
-            tokens = min(FEW, chunk.tokens - number * FEW)
             # Backward goes from the last to the first.
             parts = [
                 (span, span.part(number if span.begin < chunk.loss.end else count - 1 - number, count))
@@ -198,11 +199,27 @@ def _small_chunks(view: View) -> Lives | None:
             ]
             for row in rows.tolist():
                 size = int(lives.requested[row])
-                size = size if whole[row] else -(-size * tokens // chunk.tokens)
+                if not whole[row]:
+                    size = _share(size, _tokens(view, row) if broad[row] else chunk.tokens, number)
                 born, end = _moved(lives.born[row], parts), _moved(lives.freed[row], parts)
                 assert born is not None  # it is in one of the spans
                 added.append((born, lives.freed[row] if end is None else end, size))
-    return lives.without(moved).more(added)
+    # What copies a part of the last chunk, and its gradient, is of the last small one.
+    requested = lives.requested.copy()
+    for row in np.flatnonzero(broad & _in_training(view) & ~moved).tolist():
+        tokens = _tokens(view, row)
+        requested[row] = _share(int(requested[row]), tokens, -(-tokens // FEW) - 1)
+    return lives.having(requested=requested).without(moved).more(added)
+
+
+def _tokens(view: View, row: int) -> int:
+    """Return how many tokens of each sample are in something as wide as the vocabulary."""
+    return prod((view.shape(row) or (1,))[:-1]) // (view.samples or 1) or 1
+
+
+def _share(size: int, tokens: int, number: int) -> int:
+    """Return the part of so many tokens' bytes that small chunk `number` has."""
+    return size * max(0, min(FEW, tokens - number * FEW)) // tokens
 
 
 def _in_training(view: View) -> Mask:
