@@ -226,7 +226,7 @@ def _efficient_backward(  # noqa: PLR0917  # torch's signature
     device: Device,
     _op: object,
     /,
-    _gradient: torch.Tensor,
+    gradient: torch.Tensor,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -240,13 +240,15 @@ def _efficient_backward(  # noqa: PLR0917  # torch's signature
     *_options: Any,
     **_named: Any,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Optional]:
+    # The kernel wants (batch, row, head, size) for the gradient.
+    whole = gradient.transpose(1, 2).is_contiguous()
+    held = [] if whole else [device.temporary(gradient.numel() * gradient.element_size())]
     outputs = [
         _contiguous(device, (t.size(0), t.size(2), t.size(1), t.size(3)), t.dtype).transpose(1, 2)
         for t in (query, key, value)
     ]
-    bias_gradient = _contiguous(device, bias.size(), bias.dtype) if bias is not None and wanted[3] else None
+    bias_gradient = _efficient_bias_gradient(device, bias) if bias is not None and wanted[3] else None
     batch, heads, rows, _ = query.shape
-    held = []
     if query.dtype == torch.float32:
         # The row sums of gradient times output are computed by ATen: the product, the sums, their transpose.
         product = device.temporary(output.numel() * 4)
@@ -263,6 +265,12 @@ def _efficient_backward(  # noqa: PLR0917  # torch's signature
     for temporary in held:
         temporary.free()
     return outputs[0], outputs[1], outputs[2], bias_gradient
+
+
+def _efficient_bias_gradient(device: Device, bias: torch.Tensor) -> torch.Tensor:
+    """Allocate the gradient of a mask, its rows padded to a multiple of 16."""
+    columns = bias.size(-1)
+    return _contiguous(device, (*bias.shape[:-1], _round(columns, 16)), bias.dtype)[..., :columns]
 
 
 def _efficient_workspace(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> int:

@@ -1,17 +1,19 @@
-"""Convolutions through cuDNN.
+"""Convolutions through cuDNN: their outputs, copies into the layout that is computed in, and workspaces.
 
-Which of its engines cuDNN takes, and what workspace that wants, is its own heuristics'. What is here fits most of what
-was measured on an H200 (cuDNN 9.19): in the usual layout (channels first) cuDNN rewrites its operands into
-channels-last copies; in channels-last there is nothing to rewrite. Every workspace is a caveat.
+Sources: ``ATen/native/Convolution.cpp`` and ``ATen/native/cudnn/Conv_v8.cpp``. What cuDNN wants as workspace is
+recorded (`memprof.simulate.convolutions`); where a convolution is not in that table, or the card is not the one that
+was recorded, the workspace is an estimate, and a caveat.
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from memprof.simulate.convolution_rule import estimate
+from memprof.simulate.convolutions import Convolution, Pass, recorded
+from memprof.simulate.kernels.reductions import reduce
 from memprof.simulate.kernels.registry import kernel
 from memprof.simulate.storages import contiguous_strides
 
@@ -22,11 +24,8 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-_HALF = (torch.float16, torch.bfloat16)
-_ALIGNED = 8
-"""Channels in half precision are padded to a multiple of it."""
-_HEADER = 16
-"""Bytes that a workspace with rewritten operands has besides them, per group."""
+_DTYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
+_RECORDED_CARD = "NVIDIA H200"
 
 
 def _bytes(tensor: torch.Tensor) -> int:
@@ -41,33 +40,46 @@ def _format(*tensors: torch.Tensor) -> torch.memory_format:
     return torch.contiguous_format
 
 
-def _workspace(source: torch.Tensor, weight: torch.Tensor, output: Sequence[int], *, groups: int, strided: bool) -> int:
-    """Return the bytes of channels-last copies of input, weight and output; 0 where none are needed."""
-    item = source.element_size()
-    pointwise = math.prod(weight.shape[2:]) == 1
-    grouped = groups > 1
-    whole = math.prod(source.shape[2:]) % _ALIGNED == 0
-    if groups == source.size(1) > 1 or (pointwise and not strided and whole and not grouped):
-        return 0
-    channels = source.size(1)
-    padded = -(-channels // _ALIGNED) * _ALIGNED if source.dtype in _HALF and not grouped else channels
-    copies = (source.numel() + (0 if pointwise else weight.numel())) * padded // channels
-    return (copies + math.prod(output)) * item + _HEADER * (2 if grouped else 1)
+def _describe(source: torch.Tensor, weight: torch.Tensor, options: Sequence[Any]) -> Convolution | None:
+    """Return what the table knows a convolution by; None for dtypes that were never recorded."""
+    dtype = _DTYPES.get(source.dtype)
+    if dtype is None:
+        return None
+    stride, padding, dilation, transposed, _, groups = options
+    dims = source.dim() - 2
+    stride, padding, dilation = (tuple(each) * (dims // len(each)) for each in (stride, padding, dilation))
+    return Convolution(
+        batch=source.size(0),
+        inputs=source.size(1),
+        spatial=tuple(source.shape[2:]),
+        outputs=weight.size(1) * groups if transposed else weight.size(0),
+        kernel=tuple(weight.shape[2:]),
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        transposed=transposed,
+        dtype=dtype,
+        channels_last=_format(source, weight) is torch.channels_last,
+    )
 
 
-def _take(device: Device, name: str, nbytes: int) -> None:
-    if nbytes:
-        device.caveats.add("library", f"the workspace of cuDNN for aten::{name} is an estimate", nbytes)
-        device.temporary(nbytes).free()
-
-
-def _strided(stride: Sequence[int]) -> bool:
-    return any(step != 1 for step in stride)
+def _workspace(device: Device, convolution: Convolution | None, which: Pass) -> None:
+    """Take and give back what cuDNN works in."""
+    if convolution is None:
+        device.caveats.add("library", "cuDNN's workspaces were recorded in float32, float16 and bfloat16 only")
+        return
+    nbytes = recorded(convolution, which)
+    if nbytes is None or device.card.name != _RECORDED_CARD:
+        nbytes = estimate(convolution, which) if nbytes is None else nbytes
+        name = which.name.lower().replace("_", " ")
+        device.caveats.add("library", f"cuDNN's workspace for the {name} of a convolution is an estimate", nbytes)
+    device.temporary(nbytes).free()
 
 
 @kernel("convolution")
 def _convolution(device: Device, op: Any, /, *args: Any) -> torch.Tensor:
-    source, weight, _bias, stride, *_, transposed, _padding, groups = args
+    source, weight = args[:2]
     layout = _format(source, weight)
     shape = device.shapes(op, args, {}).size()
     copies = [
@@ -76,10 +88,7 @@ def _convolution(device: Device, op: Any, /, *args: Any) -> torch.Tensor:
         if not tensor.is_contiguous(memory_format=layout)
     ]
     output = _output(device, shape, source.dtype, layout)
-    half = source.dtype in _HALF
-    if not transposed and layout is torch.contiguous_format and not (half and groups > 1):
-        nbytes = _workspace(source, weight, shape, groups=groups, strided=_strided(stride))
-        _take(device, "convolution", nbytes)
+    _workspace(device, _describe(source, weight, args[3:]), Pass.FORWARD)
     for temporary in reversed(copies):
         temporary.free()
     return output
@@ -95,29 +104,32 @@ def _convolution_backward(
     weight: torch.Tensor,
     *args: Any,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    stride, groups, mask = args[1], args[-2], args[-1]
+    mask = args[-1]
     layout = _format(source, weight)
     copies = [
         device.temporary(_bytes(tensor))
-        for tensor in (source, gradient)
-        if not tensor.is_contiguous(memory_format=layout)
+        for tensor, needed in ((source, mask[1]), (gradient, True))
+        if needed and not tensor.is_contiguous(memory_format=layout)
     ]
-    workspace = 0
-    if layout is torch.contiguous_format and not args[4]:
-        workspace = _workspace(source, weight, gradient.shape, groups=groups, strided=_strided(stride))
-        if groups > 1 and workspace and math.prod(weight.shape[2:]) > 1:
-            workspace -= _bytes(weight)
+    convolution = _describe(source, weight, args[1:-1])
     results: list[torch.Tensor | None] = []
-    for wanted, tensor in zip(mask, (source, weight), strict=False):
+    for wanted, tensor, which in zip(mask, (source, weight), (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT), strict=False):
         if wanted:
             results.append(_output(device, tensor.size(), tensor.dtype, layout))
-            _take(device, "convolution_backward", workspace)
+            _workspace(device, convolution, which)
         else:
             results.append(None)
-    bias = device.empty((weight.size(0),), (1,), weight.dtype) if mask[2] else None
+    bias = _bias_gradient(device, gradient) if mask[2] else None
     for temporary in reversed(copies):
         temporary.free()
     return results[0], results[1], bias
+
+
+def _bias_gradient(device: Device, gradient: torch.Tensor) -> torch.Tensor:
+    """Sum the gradient, in its own layout, over all but the channels."""
+    output = device.empty((gradient.size(1),), (1,), gradient.dtype)
+    reduce(device, gradient.size(), gradient.stride(), (0, *range(2, gradient.dim())), 4)
+    return output
 
 
 def _output(device: Device, size: Sequence[int], dtype: torch.dtype, layout: torch.memory_format) -> torch.Tensor:

@@ -80,9 +80,13 @@ def _unscale(
     device: Device,
     _op: object,
     /,
-    _gradients: list[torch.Tensor],
+    gradients: list[torch.Tensor],
     _found: torch.Tensor,
     _inverse_scale: torch.Tensor,
 ) -> None:
-    """Take gradients as finite, so that ``GradScaler`` steps: the flag keeps its value."""
-    device.caveats.add("value", "gradients are taken as finite, so GradScaler never skips a step")
+    """Take gradients as finite, so that ``GradScaler`` steps: the flag keeps its value.
+
+    A skipped first step makes no optimizer state: at most two tensors of a gradient's size, in most optimizers.
+    """
+    nbytes = 2 * sum(tensor.numel() * tensor.element_size() for tensor in gradients)
+    device.caveats.add("value", "gradients are taken as finite, so GradScaler never skips a step", nbytes)

@@ -1,0 +1,155 @@
+"""A guess at the workspace of a convolution that was not recorded: what its nearest recorded neighbour does.
+
+cuDNN's workspaces are mostly sums of few parts: channels-last copies of input, output and weight (their channels
+padded, or the weight in float32), partial weight gradients in float32 that are added up at the end, and some bytes of
+alignment. So the neighbour's workspace is taken apart, and put together again with the sizes of the one asked for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memprof.simulate.convolutions import Convolution, Pass, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["Neighbours", "estimate"]
+
+_LEAST = 1024
+"""Bytes up to which a rest is alignment, and not a part."""
+_MOST_PARTIALS = 512
+_TRIED = 20
+"""Neighbours that are looked at before there is no answer."""
+
+Known = tuple[Convolution, tuple["int | None", "int | None", "int | None"]]
+
+
+def estimate(convolution: Convolution, which: Pass) -> int:
+    """Return a guess at the workspace in bytes; 0 where nothing like it was recorded."""
+    return _all_neighbours().estimate(convolution, which)
+
+
+@lru_cache(maxsize=1)
+def _all_neighbours() -> Neighbours:
+    return Neighbours(table().items())
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A workspace taken apart."""
+
+    copies: tuple[str, ...]
+    partials: int
+    """Copies of the weight in float32."""
+    rest: int
+
+
+class Neighbours:
+    """Recorded convolutions, found by likeness."""
+
+    def __init__(self, known: Iterable[Known]) -> None:
+        groups: dict[Any, list[Known]] = defaultdict(list)
+        for convolution, workspaces in known:
+            for kind in _kinds(convolution):
+                groups[kind].append((convolution, workspaces))
+        self._groups = groups
+        self._places: dict[Any, np.ndarray[Any, Any]] = {}
+
+    def estimate(self, convolution: Convolution, which: Pass) -> int:
+        """Return a guess at the workspace in bytes; 0 where nothing like it is known."""
+        for neighbour, workspaces in self._nearest(convolution):
+            workspace = workspaces[which]
+            if workspace is None:
+                continue
+            parts = _take_apart(neighbour, workspace)
+            if parts is None:
+                scale = sum(convolution.elements()) * convolution.item / (sum(neighbour.elements()) * neighbour.item)
+                return int(workspace * scale)
+            by_sample = not parts.copies and parts.partials == neighbour.batch
+            partials = convolution.batch if by_sample else parts.partials
+            sizes = _sizes(convolution)
+            return sum(sizes[name] for name in parts.copies) + partials * sizes["w32"] + parts.rest
+        return 0
+
+    def _nearest(self, convolution: Convolution) -> Iterator[Known]:
+        kind = next((kind for kind in _kinds(convolution) if kind in self._groups), None)
+        if kind is None:
+            return
+        if kind not in self._places:
+            self._places[kind] = np.array([_place(each) for each, _ in self._groups[kind]])
+        distances = np.abs(self._places[kind] - _place(convolution)).sum(1)
+        for row in np.argsort(distances, kind="stable")[:_TRIED]:
+            yield self._groups[kind][row]
+
+
+def _kinds(convolution: Convolution) -> tuple[Any, ...]:
+    """Return the groups that a convolution is in, the narrowest first."""
+    grouping = 0 if convolution.groups == 1 else 2 if convolution.groups == convolution.inputs else 1
+    shared = (len(convolution.kernel), convolution.transposed, convolution.item, convolution.channels_last, grouping)
+    exact = (convolution.kernel, convolution.stride, convolution.dilation)
+    coarse = (math.prod(convolution.kernel) == 1, max(convolution.stride) == 1)
+    return (*shared, *exact), (*shared, *coarse)
+
+
+def _place(convolution: Convolution) -> np.ndarray[Any, Any]:
+    """Return where a convolution stands: sizes by their logarithm, and what tensor cores can be used with."""
+    sizes = (
+        convolution.inputs,
+        convolution.outputs,
+        math.prod(convolution.spatial),
+        math.prod(convolution.kernel),
+    )
+    channels = [3.0 * (n % 8 == 0) + 1.6 * (n % 4 == 0) for n in (convolution.inputs, convolution.outputs)]
+    pixels = math.prod(convolution.output_spatial())
+    aligned = 2.0 * (pixels % 8 == 0) + 1.0 * (pixels % 4 == 0)
+    dtype = 0.5 * (convolution.dtype == "bf16")
+    return np.array([0.8 * math.log2(convolution.batch), *map(math.log2, sizes), *channels, aligned, dtype])
+
+
+def _sizes(convolution: Convolution) -> dict[str, int]:
+    """Return the bytes of what can be copied: x, y and w, with channels padded, w in float32."""
+    item = convolution.item
+    x, y, w = convolution.elements()
+    inputs, outputs, per_group = convolution.inputs, convolution.outputs, convolution.inputs // convolution.groups
+    padded = [-(-n // (16 // item)) * (16 // item) for n in (inputs, outputs, per_group)]
+    return {
+        "x": x * item,
+        "x padded": x // inputs * padded[0] * item,
+        "y": y * item,
+        "y padded": y // outputs * padded[1] * item,
+        "w": w * item,
+        "w padded": padded[1] * padded[2] * math.prod(convolution.kernel) * item,
+        "w32": w * 4,
+    }
+
+
+_CHOICES = [
+    chosen
+    for count in range(4)
+    for names in itertools.combinations((("x", "x padded"), ("y", "y padded"), ("w", "w padded", "w32")), count)
+    for chosen in itertools.product(*names)
+]
+
+
+def _take_apart(convolution: Convolution, workspace: int) -> _Parts | None:
+    """Take a workspace apart: copies alone if they explain it, else with partial weight gradients."""
+    if workspace <= _LEAST:
+        return _Parts((), 0, workspace)
+    sizes = _sizes(convolution)
+    best = None
+    for copies in _CHOICES:
+        left = workspace - sum(sizes[name] for name in copies)
+        if 0 <= left <= _LEAST:
+            return _Parts(copies, 0, left)
+        partials, rest = divmod(left, sizes["w32"])
+        if 0 < partials <= _MOST_PARTIALS and rest <= _LEAST and (best is None or rest < best.rest):
+            best = _Parts(copies, partials, rest)
+    return best
