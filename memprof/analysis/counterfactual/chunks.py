@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,8 +11,6 @@ import numpy as np
 from memprof.categories.category import Category
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from memprof.analysis.findings.view import Mask, View
 
 __all__ = ["Chunk", "Span", "chunks_of", "of_head", "wide"]
@@ -106,15 +105,17 @@ def _chunks(view: View, own: Mask) -> tuple[Chunk, ...] | None:
     def kind(row: int) -> tuple[int, int, int]:
         return int(known.op[row]), int(known.dtype[row]), int(known.parameter[row])
 
-    def beginnings(members: Sequence[int]) -> list[int]:
-        return [int(born[row]) for row in members if kind(row) == kind(members[0])] if members else []
-
     def after(row: int) -> int:
         later = born[born > born[row]]
         return int(later.min()) if len(later) else len(view.account.device.events)
 
-    starts = [beginnings(head), [int(born[row]) for row in losses], [int(born[row]) for row in undone]]
-    starts.append(beginnings(head_backward)[: len(logits)])
+    begins = [0, *(int(born[row]) for row in logits[:-1])]
+    starts = [[min((int(born[row]) for row in head if born[row] > begin), default=begin) for begin in begins]]
+    starts += [[int(born[row]) for row in rows] for rows in (losses, undone)]
+    # Backward, a chunk begins with what is made once for each.
+    counts = Counter(map(kind, head_backward))
+    first = [each for each in counts if counts[each] == len(logits)] or list(counts)
+    starts.append([int(born[row]) for row in head_backward if kind(row) == first[0]][: len(logits)])
     if any(len(each) != len(logits) for each in starts):
         return None
     after_last = [row for row in head_backward if born[row] >= starts[3][-1]][: len(head_backward) // len(logits)]
@@ -123,10 +124,12 @@ def _chunks(view: View, own: Mask) -> tuple[Chunk, ...] | None:
         [Span(*pair) for pair in zip(begins, [*begins[1:], end], strict=True)]
         for begins, end in zip(starts, ends, strict=True)
     ]
-    tokens = [(view.shape(row) or (0, 0))[-2] for row in logits]
+    shapes = [view.shape(row) or () for row in logits]
+    if any(len(shape) < 2 or not shape[-2] for shape in shapes):
+        return None
     return tuple(
         Chunk(
-            tokens=tokens[i],
+            tokens=shapes[i][-2],
             head=spans[0][i],
             loss=spans[1][i],
             loss_backward=spans[2][-1 - i],
