@@ -53,7 +53,8 @@ def _predict(folder: Path, rows: dict[Any, Any], document: dict[str, Any]) -> No
         run = view_of(open_account(trace, trace.devices[0]))
         for fix in PREDICTIONS:
             row = {name: config[name] for name in SETTINGS} | {"fix": fix, "before_bytes": run.peak}
-            rows.setdefault(_key(row), row | {"predicted_bytes": predict(fix, run)})
+            if rows.get(_key(row), {}).get("predicted_bytes") is None:
+                rows[_key(row)] = row | {"predicted_bytes": predict(fix, run)}
 
 
 def _simulated(folder: Path, rows: dict[Any, Any], document: dict[str, Any]) -> None:  # noqa: ARG001 - called alike
