@@ -116,7 +116,7 @@ def breakdown(
     run(file, at=at, by=by, device=device, top=top, alloc_conf=alloc_conf, as_json=as_json)
 
 
-@app.command(epilog="Example:  memprof capture --mbs 16 --quant bnb.nf4 --precision 16-mixed -o run.pickle")
+@app.command(epilog="Example:  memprof capture --mbs 16 --quant bnb.nf4 --precision 16-mixed --simulate t4")
 @capture_options
 def capture(
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write.")] = Path("run.pickle"),
@@ -204,7 +204,7 @@ def run(
     )
 
 
-@app.command(epilog="Example:  memprof sweep --mbs 1,2,4,8,16,32 --quant none,bnb.nf4 -o sweep")
+@app.command(epilog="Example:  memprof sweep --mbs 1,2,4,8,16,32 --quant none,bnb.nf4 --simulate t4 -o sweep")
 @capture_options
 def sweep(
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory for one file a point and sweep.json.")],
@@ -215,7 +215,12 @@ def sweep(
     seq: Annotated[str, typer.Option(help="Tokens of a sample, with commas between.")] = "1037",
     fix: Annotated[str, typer.Option(help=f"With commas between: none, or {FIXES}")] = "none",
     force: Annotated[bool, typer.Option("--force", help="Do finished points again.")] = False,
-    jobs: Annotated[int, typer.Option(min=1, help="Captures at the same time; 1 where one card is measured.")] = 1,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Captures at the same time; else 1, or simulated one a core, 4 at most.", show_default=False
+        ),
+    ] = None,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:

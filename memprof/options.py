@@ -61,9 +61,11 @@ def _of_the_recipe(
 
 def _of_the_recorder(
     *,
-    device: Annotated[str, typer.Option(help="auto (CUDA if there is one, else the CPU), cuda or cpu.")] = "auto",
+    device: Annotated[
+        str, typer.Option(help="auto (CUDA if there is one, else a simulated H200), cuda or cpu.")
+    ] = "auto",
     simulate: Annotated[
-        str | None, typer.Option(metavar="CARD", help="Run on a CUDA device that is not there, such as h200.")
+        str | None, typer.Option(metavar="CARD", help="Run on a CUDA device that is not there, such as t4.")
     ] = None,
     labels: Annotated[bool, typer.Option(help="Record what each allocation is for.")] = True,
     stacks: Annotated[str, typer.Option(help="python, or all (with C++ frames; CUDA only).")] = "python",

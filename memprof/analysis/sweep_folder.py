@@ -97,7 +97,9 @@ def _values(axis: str, text: str) -> list[Any]:
     return sorted({int(part) for part in parts})
 
 
-def differences(planned: Planned, point: Point, *, source: str | None, labels: bool) -> str | None:
+def differences(
+    planned: Planned, point: Point, *, source: str | None, labels: bool, card: str | None = None
+) -> str | None:
     """Say in what a file differs from what is planned; None if it is what the plan asks for.
 
     Parameters
@@ -106,8 +108,11 @@ def differences(planned: Planned, point: Point, *, source: str | None, labels: b
         What the file's source has to be; None if any will do.
     labels
         Whether the plan asks for labels.
+    card
+        The card that it has to be of, as CUDA names it; None if any will do.
 
     """
+    found = (point.environment or {}).get("card")
     wrong = [
         f"{name} {point.config.get(name)!r} instead of {value!r}"
         for name, value in planned.as_recorded().items()
@@ -115,6 +120,8 @@ def differences(planned: Planned, point: Point, *, source: str | None, labels: b
     ]
     if source is not None and point.source != source:
         wrong.append(f"source {point.source} instead of {source}")
+    if card is not None and found != card:
+        wrong.append(f"card {found} instead of {card}")
     if point.labelled is not labels:
         wrong.append("labels" if point.labelled else "no labels")
     return ", ".join(wrong) or None

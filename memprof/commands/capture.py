@@ -7,9 +7,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from memprof.atomic import check_writable
-from memprof.commands.simulated import inside_simulation, run_in_child, simulated_device
+from memprof.commands.simulated import card_to_simulate, inside_simulation, run_in_child, simulated_device
 from memprof.errors import CaptureError, UsageError
 from memprof.options import RECIPE_DEFAULTS
+from memprof.simulate.cards import card_named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,8 +49,9 @@ def run(
 
     """
     check_writable(output)  # not only after the whole run
-    if simulate is not None and not inside_simulation():
-        run_in_child(simulate)
+    card = card_to_simulate(device, simulate, as_json=as_json)
+    if card is not None and not inside_simulation():
+        run_in_child(card)
     try:
         import torch  # noqa: F401 - looked for first, so that its absence is told in one line
 
@@ -62,7 +64,7 @@ def run(
         ) from error
     from memprof.report.progress import steps
 
-    on = device if simulate is None else simulated_device(simulate, device)
+    on = device if card is None else simulated_device(card)
     try:
         config = make_recipe(str(settings["recipe"]), settings_for(settings, RECIPE_DEFAULTS))
     except CaptureError as error:
@@ -79,10 +81,10 @@ def run(
             absolute_paths=absolute_paths,
             progress=tell,
         )
-    _print(result, as_json=as_json)
+    _print(result, as_json=as_json, card=None if card is None else card_named(card).name)
 
 
-def _print(result: CaptureResult, *, as_json: bool) -> None:
+def _print(result: CaptureResult, *, as_json: bool, card: str | None) -> None:
     if as_json:
         from memprof.report.as_json import to_text
 
@@ -92,4 +94,4 @@ def _print(result: CaptureResult, *, as_json: bool) -> None:
     from memprof.report.capture import capture_report
     from memprof.report.console import make_console
 
-    make_console().print(capture_report(result))
+    make_console().print(capture_report(result, card=card))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from memprof.analysis.fit_search import CardFit, search
 from memprof.analysis.fit_search_need import Answer, Need
-from memprof.commands.fit_process import Simulations
+from memprof.commands.simulation_process import Simulations
 from memprof.errors import CaptureError, InputError, UsageError
 from memprof.options import RECIPE_DEFAULTS
 from memprof.recipes.registry import settings_for
@@ -53,7 +53,7 @@ def run(settings: Mapping[str, Any], *, cards: str, over: str, up_to: int | None
     recipe, fixed, first = _checked(settings, over, up_to)
     with Simulations() as simulations, fit_progress() as progress:
         progress.says("loading torch")
-        loaded = simulations.ask("load", settings={**settings, "recipe": recipe})
+        loaded = simulations.ask("load", recipe=recipe, quants=[settings["quant"]], optimizer=settings["optimizer"])
         most = int(simulations.ask("limit", recipe=recipe, settings=fixed, over=over, first=first)["limit"])
         limited_by = "the recipe takes no more" if up_to is None or most < up_to else "--up-to"
         most = most if up_to is None else min(most, up_to)

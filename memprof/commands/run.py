@@ -7,8 +7,9 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
-from memprof.commands.simulated import inside_simulation, run_in_child, simulated_device
+from memprof.commands.simulated import card_to_simulate, inside_simulation, run_in_child, simulated_device
 from memprof.errors import CaptureError, MemprofError
+from memprof.simulate.cards import card_named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,8 +33,9 @@ def run(
         If torch is missing, an option is wrong, or the file cannot be written.
 
     """
-    if simulate is not None and not inside_simulation():
-        run_in_child(simulate)
+    card = None if simulate is None else card_to_simulate(device, simulate, as_json=False)
+    if card is not None and not inside_simulation():
+        run_in_child(card)
     try:
         from memprof.capture.record import record
         from memprof.capture.script import own_traceback, run_as_main
@@ -45,7 +47,7 @@ def run(
     name = os.path.basename(target)  # noqa: PTH119 - of a module's name too
     recording = record(
         output,
-        device=device if simulate is None else simulated_device(simulate, device),
+        device=device if card is None else simulated_device(card),
         steps=steps,
         labels=labels,
         stacks=stacks,
@@ -59,29 +61,42 @@ def run(
     try:
         with recording:
             alive = run_as_main(target, arguments, module=module)
-    except MemprofError:
+    except MemprofError as error:
+        if card is not None:
+            _refused(error)
         raise
     except KeyboardInterrupt:
-        _say(recording.result)
+        _say(recording.result, card)
         # As Python ends: by the signal itself, so that a shell or a scheduler sees it.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     except SystemExit:
-        _say(recording.result)
+        _say(recording.result, card)
         raise
     except Exception as error:  # noqa: BLE001 - whatever the script raised
+        if card is not None:
+            _refused(error)
         shown = error.with_traceback(own_traceback(error.__traceback__))
         sys.excepthook(type(shown), shown, shown.__traceback__)
         sys.exit(1)
     finally:
         del alive
-    _say(recording.result)
+    _say(recording.result, card)
 
 
-def _say(result: Any) -> None:
+def _refused(error: Exception) -> None:
+    """Raise the refusal that an error of the script stands for, if it does."""
+    from memprof.simulate.unsimulated import as_refusal, with_place
+
+    refusal = as_refusal(error)
+    if refusal is not None:
+        raise with_place(refusal, error) from None
+
+
+def _say(result: Any, card: str | None) -> None:
     if result is None:
         return
     from memprof.report.capture import capture_report
     from memprof.report.console import make_console
 
-    make_console(stderr=True).print(capture_report(result))
+    make_console(stderr=True).print(capture_report(result, card=None if card is None else card_named(card).name))

@@ -2,30 +2,104 @@
 
 A simulated device cannot be taken out of a process again, and an operation that reads memory which is not there ends
 the process: the parent survives both, and says in one line what happened.
+
+Where there is no GPU, recipes are simulated without being asked to.
 """
 
 from __future__ import annotations
 
+import ctypes
+import faulthandler
 import os
 import signal
 import subprocess
 import sys
+import tempfile
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from memprof.errors import CaptureError, UnsupportedError
+from memprof.errors import InputError, UnsupportedError, UsageError
+from memprof.simulate.cards import card_named
+from memprof.simulate.support import check_build
+from memprof.simulate.unsimulated import place_of_crash
 
 if TYPE_CHECKING:
     from memprof.simulate.recording import RecordedSimulation
 
-__all__ = ["inside_simulation", "run_in_child", "simulated_device"]
+__all__ = ["MARK", "card_to_simulate", "how_it_died", "inside_simulation", "run_in_child", "simulated_device"]
 
 MARK = "MEMPROF_INSIDE_SIMULATION"
 """Set in the child's environment."""
+FAULT = "MEMPROF_FAULT_FILE"
+"""Names the file that the child describes a crash in, in its environment."""
+_PR_SET_PDEATHSIG = 1
+"""``linux/prctl.h``."""
+DEFAULT_CARD = "h200"
+"""What is simulated where nobody names a card: the one whose memory was measured beside the simulation."""
 
 
 def inside_simulation() -> bool:
     """Tell whether this process is the child."""
     return MARK in os.environ
+
+
+def card_to_simulate(device: str, named: str | None, *, as_json: bool) -> str | None:
+    """Return the card to simulate: the one that is named, or a default where there is no GPU; None for a real device.
+
+    That a card was not named but is simulated is printed before anything else.
+
+    Raises
+    ------
+    UsageError
+        If there is no such card, or a real device was asked for as well.
+    UnsupportedError
+        If there is no GPU and nothing can be simulated either: says why, what to install, and what else there is.
+    """
+    if named is not None:
+        try:
+            card_named(named)
+        except InputError as error:
+            raise UsageError(f"--simulate: {error}") from None
+        if device != "auto":
+            raise UsageError(f"--simulate {named} and --device {device}: choose one of them")
+        return named
+    if device != "auto":
+        return None
+    if inside_simulation():
+        return os.environ[MARK]
+    if not _simulates_by_default():
+        return None
+    # Where stdout is for machines, people read stderr.
+    stream = sys.stderr if as_json else sys.stdout
+    stream.write(
+        f"no CUDA device is here: simulating an {card_named(DEFAULT_CARD).name} "
+        "(--simulate CARD for another card, --device cpu for this machine's CPU)\n"
+    )
+    stream.flush()
+    return DEFAULT_CARD
+
+
+def _simulates_by_default() -> bool:
+    """Tell whether there is no GPU; raise where nothing can be simulated either."""
+    try:
+        installed = version("torch")
+    except PackageNotFoundError:
+        return False  # the capture itself says what to install
+    cuda = None
+    if not installed.endswith("+cpu"):  # of a CPU build there is nothing to ask, and it need not be loaded twice
+        import torch
+
+        if torch.cuda.is_available():
+            return False
+        installed, cuda = torch.__version__, torch.version.cuda
+    try:
+        check_build(installed, cuda)
+    except UnsupportedError as error:
+        raise UnsupportedError(
+            f"no CUDA device is here, and {error}, or --device cpu to measure this machine's CPU"
+        ) from None
+    return True
 
 
 def run_in_child(card: str) -> NoReturn:
@@ -37,34 +111,53 @@ def run_in_child(card: str) -> NoReturn:
         If the child crashed: a program touched memory of the device that the simulation does not have.
 
     """
-    command = [sys.executable, "-X", "faulthandler", "-m", "memprof", *sys.argv[1:]]
-    child = subprocess.Popen(command, env={**os.environ, MARK: card})  # noqa: S603 - our own interpreter and arguments
-    try:
-        code = child.wait()
-    except KeyboardInterrupt:
-        code = child.wait()  # the child got the signal too, and cleans up
+    command = [sys.executable, "-m", "memprof", *sys.argv[1:]]
+    with tempfile.NamedTemporaryFile("r", prefix="memprof-", errors="replace") as fault:
+        environment = {**os.environ, MARK: card, FAULT: fault.name}
+        child = subprocess.Popen(command, env=environment)  # noqa: S603 - our own interpreter and arguments
+        try:
+            code = child.wait()
+        except KeyboardInterrupt:
+            code = child.wait()  # the child got the signal too, and cleans up
+        dump = fault.read()
     if code < 0 and -code != signal.SIGINT:
-        raise UnsupportedError(
-            f"--simulate {card}: the run was ended by {signal.Signals(-code).name}; something in it reads memory of "
-            "the device, which a simulation does not have (the stack above says where)"
-        )
+        place = place_of_crash(dump)
+        if dump and place is None:
+            sys.stderr.write(dump)
+        raise UnsupportedError(f"{place}: {how_it_died(code)}" if place else f"the run was {how_it_died(code)}")
     sys.exit(code)
 
 
-def simulated_device(card: str, device: str) -> RecordedSimulation:
+def _end_with_parent() -> None:
+    """Let Linux end this process when its parent is gone, however that went."""
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        sys.exit(1)
+
+
+def how_it_died(code: int) -> str:
+    """Say by which signal a simulated run was ended (`code` is negative), and why that may be."""
+    name = signal.Signals(-code).name
+    if name == "SIGKILL":
+        return f"ended by {name}: was there enough host memory?"
+    return f"ended by {name}: something in it reads memory of the device, which a simulation does not have"
+
+
+def simulated_device(card: str) -> RecordedSimulation:
     """Give this process the simulated device, ready to be recorded.
 
     Raises
     ------
-    CaptureError
-        If a real device was asked for as well.
-    UnsupportedError, InputError
-        If this torch or platform cannot be simulated on, or there is no such card.
+    UnsupportedError
+        If this torch or platform cannot be simulated on.
 
     """
-    if device != "auto":
-        raise CaptureError(f"--simulate {card} and --device {device}: choose one of them")
     from memprof.simulate import install
     from memprof.simulate.recording import RecordedSimulation
 
+    _end_with_parent()
+    if FAULT in os.environ:
+        # Kept open to the end of the process, as faulthandler needs it.
+        faulthandler.enable(Path(os.environ[FAULT]).open("w", encoding="utf-8"))  # noqa: SIM115
     return RecordedSimulation(install(card))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -15,13 +16,15 @@ from memprof.analysis.sweep import Point, point_of
 from memprof.analysis.sweep_folder import SWEEP_FILE, differences, plan
 from memprof.atomic import write_whole
 from memprof.commands.growth import read_watched
-from memprof.commands.sweep_children import Children
+from memprof.commands.simulated import card_to_simulate
+from memprof.commands.sweep_children import FreshChildren, WarmChildren
 from memprof.errors import CaptureError, MemprofError
 from memprof.options import RECIPE_DEFAULTS
 from memprof.recipes.registry import settings_for
 from memprof.report.as_json import to_text
 from memprof.report.growth_json import growth_json
 from memprof.report.sweep_progress import sweep_progress
+from memprof.simulate.cards import card_named
 from memprof.trace import load
 
 if TYPE_CHECKING:
@@ -31,11 +34,14 @@ if TYPE_CHECKING:
 
     from memprof.analysis.growth import Growth
     from memprof.analysis.sweep_folder import Planned
+    from memprof.commands.sweep_children import Children
     from memprof.report.sweep_progress import SweepProgress
 
 __all__ = ["run"]
 
 SOURCE_OF_DEVICE = {"cuda": "recorded", "cpu": "profiled"}
+MOST_JOBS = 4
+"""Simulated captures at the same time, unless more are asked for: each takes most of a gigabyte of host memory."""
 
 
 def run(
@@ -45,7 +51,7 @@ def run(
     *,
     folder: Path,
     force: bool,
-    jobs: int,
+    jobs: int | None,
     as_json: bool,
 ) -> None:
     """Capture every combination of `varied` into `folder`, and say what came of it.
@@ -61,7 +67,8 @@ def run(
     folder
         Made if it is not there. What is finished in it is kept, unless `force`.
     jobs
-        Captures at the same time.
+        Captures at the same time. None for one where a device is measured, and one for each of a few cores where it is
+        simulated.
 
     Raises
     ------
@@ -70,6 +77,8 @@ def run(
 
     """
     planned = plan(varied, {"recipe": fixed["recipe"], **settings_for(fixed, RECIPE_DEFAULTS)})
+    card = card_to_simulate(recorder["device"], recorder["simulate"], as_json=as_json)
+    recorder = {**recorder, "simulate": card}
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -78,7 +87,14 @@ def run(
     wanted = [each for each in planned if force or not _finished(each, known, recorder, folder)]
     for each in wanted:
         known.pop(each.file, None)
-    interrupted = _capture_all(wanted, recorder, known, folder=folder, jobs=jobs, total=len(planned))
+    interrupted = _capture_all(
+        wanted,
+        recorder,
+        known,
+        folder=folder,
+        jobs=jobs or (min(len(os.sched_getaffinity(0)), MOST_JOBS) if card else 1),
+        total=len(planned),
+    )
     growth = _write(known, folder)
     if interrupted:
         done = sum(each.file in known for each in planned)
@@ -100,8 +116,14 @@ def _finished(planned: Planned, known: Mapping[str, Point], recorder: Mapping[st
     point = known.get(planned.file)
     if point is None or point.status == "failed":
         return False
-    source = SOURCE_OF_DEVICE.get(str(recorder["device"]))
-    wrong = differences(planned, point, source=source, labels=bool(recorder["labels"]))
+    card = recorder["simulate"]
+    wrong = differences(
+        planned,
+        point,
+        source=SOURCE_OF_DEVICE.get(str(recorder["device"])) if card is None else "simulated",
+        labels=bool(recorder["labels"]),
+        card=None if card is None else card_named(card).name,
+    )
     if wrong is not None:
         raise CaptureError(
             f"{folder / planned.file} was made with {wrong}: give another directory, or --force to replace it"
@@ -119,7 +141,7 @@ def _capture_all(
     total: int,
 ) -> bool:
     """Capture what is wanted, adding to `known`; return whether it was interrupted."""
-    children = Children()
+    children = _children(wanted, recorder)
     with (
         sweep_progress(total, done=total - len(wanted)) as progress,
         _interruptible(),
@@ -139,10 +161,19 @@ def _capture_all(
                 if not future.cancelled() and future.result().status != "failed":
                     known[each.file] = future.result()
             return True
-        except BaseException:
+        finally:
             children.end()
-            raise
     return False
+
+
+def _children(wanted: Sequence[Planned], recorder: Mapping[str, Any]) -> Children:
+    if recorder["simulate"] is None or not wanted:
+        return FreshChildren()
+    first = wanted[0].config
+    quants = sorted({str(each.config["quant"]) for each in wanted})
+    return WarmChildren(
+        recorder["simulate"], {"recipe": first["recipe"], "quants": quants, "optimizer": first["optimizer"]}
+    )
 
 
 def _capture(

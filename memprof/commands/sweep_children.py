@@ -1,18 +1,26 @@
-"""The captures of a sweep: each in a fresh Python, and none left behind."""
+"""The captures of a sweep: each in a process of its own, and none left behind.
+
+A real device gets a fresh Python for each capture. A simulated one gets a fork of a process that has loaded torch
+already (`memprof.commands.simulation_server`): one such process for each capture that runs at the same time.
+"""
 
 from __future__ import annotations
 
+import glob
 import signal
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+from memprof.commands.simulation_process import Simulations
+from memprof.errors import MemprofError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["Children", "arguments"]
+__all__ = ["Children", "FreshChildren", "WarmChildren", "arguments"]
 
 PATIENCE = 10.0
 """Seconds that a child has to clean up after an interrupt before it is killed."""
@@ -34,18 +42,30 @@ def arguments(settings: Mapping[str, Any]) -> list[str]:
     return words
 
 
-class Children:
+class Children(Protocol):
     """Runs captures, several at the same time if asked by several threads, and can end them all."""
+
+    ended: bool
+    """Set when no capture may begin any more, and those that ran were ended."""
+
+    def capture(self, file: Path, settings: Mapping[str, Any]) -> str | None:
+        """Run one capture to its end; return None if it wrote `file`, else the reason in one line."""
+
+    def end(self) -> None:
+        """End every capture that runs, start no more, and leave no half file of them. Harmless when nothing runs."""
+
+
+class FreshChildren:
+    """Each capture is a Python of its own."""
 
     def __init__(self) -> None:
         self._running: dict[int, tuple[subprocess.Popen[bytes], Path]] = {}
         self._lock = threading.Lock()
         self.ended = False
-        """Set when no capture may begin any more, and those that ran were ended."""
 
     def capture(self, file: Path, settings: Mapping[str, Any]) -> str | None:
         """Run one capture to its end; return None if it wrote `file`, else the reason in one line."""
-        command = [sys.executable, "-m", "memprof", "capture", "--json", "--output", str(file), *arguments(settings)]
+        command = [sys.executable, "-m", "memprof", "capture", *_words(file, settings)]
         with self._lock:
             if self.ended:
                 return "interrupted"
@@ -82,7 +102,69 @@ class Children:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            file.with_name(f".{file.name}.{process.pid}.part").unlink(missing_ok=True)
+            _remove_parts(file)
+
+
+class WarmChildren:
+    """Each capture is a fork of a process that is kept.
+
+    Parameters
+    ----------
+    card
+        What is simulated.
+    load
+        What the processes load: recipe, quants and optimizer.
+
+    """
+
+    def __init__(self, card: str, load: Mapping[str, Any]) -> None:
+        self._card = card
+        self._load = load
+        self._waiting: list[Simulations] = []
+        self._running: dict[Simulations, Path] = {}
+        self._lock = threading.Lock()
+        self.ended = False
+
+    def capture(self, file: Path, settings: Mapping[str, Any]) -> str | None:
+        """Run one capture to its end; return None if it wrote `file`, else the reason in one line."""
+        with self._lock:
+            if self.ended:
+                return "interrupted"
+            known = bool(self._waiting)
+            process = self._waiting.pop() if known else Simulations()
+            self._running[process] = file
+        try:
+            if not known:
+                process.ask("load", **self._load)
+            process.ask("capture", card=self._card, words=_words(file, settings))
+        except MemprofError as error:
+            return "interrupted" if self.ended else str(error)[:400]
+        finally:
+            with self._lock:
+                del self._running[process]
+                if process.alive:
+                    self._waiting.append(process)
+        return None
+
+    def end(self) -> None:
+        """End every process, start no more, and leave no half file of them."""
+        with self._lock:
+            self.ended = True
+            running, waiting = dict(self._running), list(self._waiting)
+        for process in [*running, *waiting]:
+            process.kill()
+        for file in running.values():
+            _remove_parts(file)
+
+
+def _words(file: Path, settings: Mapping[str, Any]) -> Sequence[str]:
+    return ["--json", "--output", str(file), *arguments(settings)]
+
+
+def _remove_parts(file: Path) -> None:
+    """Remove what a capture had written of `file`, under the name that `memprof.atomic` gives it meanwhile."""
+    for part in file.parent.glob(f".{glob.escape(file.name)}.*.part"):
+        part.unlink(missing_ok=True)
 
 
 def _reason(code: int, errors: str) -> str:

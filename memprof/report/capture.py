@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 __all__ = ["capture_report"]
 
 
-def capture_report(result: CaptureResult) -> Text:
-    """Render the result of `memprof.capture.capture`."""
+def capture_report(result: CaptureResult, *, card: str | None = None) -> Text:
+    """Render the result of `memprof.capture.capture`; `card` names the one that was simulated."""
     text = Text()
     if result.source == "profiled":
         text.append("CPU capture (no CUDA device used): real allocations from the profiler, no caching allocator\n")
+    elif card is not None:
+        text.append(f"simulated {clean(card)}: real PyTorch over a CUDA device that is not there\n")
     else:
         text.append(f"{result.source} on {clean(result.device)}\n")
     if result.status == "interrupted":

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memprof.errors import MemprofError
+from memprof.simulate.unsimulated import as_refusal
 
 if TYPE_CHECKING:
     from memprof.simulate.simulated import SimulatedDevice
@@ -46,12 +47,13 @@ def main(arguments: list[str]) -> int:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         status = "failed" if code else "ok"
         message = end.code if isinstance(end.code, str) else ""
-    except MemprofError as error:
-        status, message, code = "refused", str(error), 1
-        sys.stderr.write(f"memprof: {message}\n")
     except Exception as error:  # noqa: BLE001  # whatever the program raises is reported as Python would
-        status, message, code = _kind(error), str(error), 1
-        traceback.print_exc()
+        refusal = error if isinstance(error, MemprofError) else as_refusal(error)
+        status, message, code = _kind(error) if refusal is None else "refused", str(refusal or error), 1
+        if refusal is None:
+            traceback.print_exc()
+        else:
+            sys.stderr.write(f"memprof: {message}\n")
     if options.status is not None:
         _write(options.status, {"status": status, "message": message, **_figures(device)})
     return code

@@ -17,7 +17,8 @@ class Caveat:
 
     kind: str
     """``value``: a host value was invented; ``temporaries``: an op whose internal memory is not in the table;
-    ``card``: a property of the card that was never measured; ``library``: a library's behaviour that is assumed."""
+    ``card``: a property of the card that was never measured; ``library``: a library's behaviour that is assumed;
+    ``refused``: something that was refused, which the program caught and went on."""
     what: str
     """One line that names the op, the value or the property."""
     where: str

@@ -146,7 +146,7 @@ def install(
     device.install()
     install_runtime(device)
     install_checkpoints()
-    install_refusals()
+    install_refusals(device)
     self_test(device)
     simulated = SimulatedDevice(device, library)
     _installed.append(simulated)

@@ -1,4 +1,4 @@
-"""The other end of `memprof.commands.fit_server`: starts it, asks it, and leaves nothing running."""
+"""The other end of `memprof.commands.simulation_server`: starts it, asks it, and leaves nothing running."""
 
 from __future__ import annotations
 
@@ -23,23 +23,29 @@ PATIENCE = 5.0
 
 
 class Simulations:
-    """Simulates runs in another process. To be entered; `ask` only while it is."""
+    """Simulates runs in another process: one at a time, from one thread, until it is closed."""
 
-    def __enter__(self) -> Simulations:  # noqa: PYI034 - typing.Self is newer than Python 3.10
-        """Start the process."""
-        self._said = tempfile.TemporaryFile()
+    def __init__(self) -> None:
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process runs
         # A session of its own: Ctrl-C reaches this process, which then ends the other with all that it forked.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "memprof.commands.fit_server"],
+            [sys.executable, "-m", "memprof.commands.simulation_server"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
             start_new_session=True,
         )
+
+    def __enter__(self) -> Simulations:  # noqa: PYI034 - typing.Self is newer than Python 3.10
+        """Do nothing: the process was started."""
         return self
 
     def __exit__(self, *_error: object) -> None:
         """End it."""
+        self.close()
+
+    def close(self) -> None:
+        """End the process, and what it forked. From the thread that asks."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with suppress(BrokenPipeError):
@@ -47,10 +53,21 @@ class Simulations:
         try:
             self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            self.kill()
         self._process.stdout.close()
         self._said.close()
+
+    def kill(self) -> None:
+        """End the process, and what it forked, at once. From any thread: one that waits for an answer gets none."""
+        if self.alive:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process can still be asked."""
+        return self._process.poll() is None
 
     def ask(self, do: str, **values: Any) -> dict[str, Any]:
         """Make a request and wait for the answer.
