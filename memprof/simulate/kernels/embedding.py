@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from memprof.simulate.kernels.reductions import cub_sort_bytes
@@ -38,6 +39,7 @@ def _embedding_backward(
     """Sort the indices, then sum partial segments in float32 (``ATen/native/cuda/Embedding.cu``)."""
     size = (weights, gradient.size(-1))
     items, width = indices.numel(), indices.element_size()
+    order = device.temporary(0 if indices.is_contiguous() else items * width)
     copy = None if gradient.is_contiguous() else device.temporary(gradient.numel() * gradient.element_size())
     if items <= _UNSORTED and not scale_by_frequency:
         output = device.empty(size, contiguous_strides(size), gradient.dtype)
@@ -45,6 +47,7 @@ def _embedding_backward(
         output = _sorted_backward(device, size, gradient.dtype, items, width)
     if copy is not None:
         copy.free()
+    order.free()
     return output
 
 
@@ -78,9 +81,16 @@ def _index_put(device: Device, _op: object, _output: Any, args: Any, kwargs: dic
     held = [device.temporary(items * 8) for _ in range(2 * len(indices))]
     held.pop().free()
     held += [device.temporary(items * 8) for _ in range(3)]
-    device.temporary(cub_sort_bytes(items, 8, 8) if items > _ONE_TILE else 1).free()
+    bits = (_places(args[0], args[1]) - 1).bit_length()
+    device.temporary(cub_sort_bytes(items, 8, 8, bits) if items > _ONE_TILE else 1).free()
     for temporary in reversed(held):
         temporary.free()
+
+
+def _places(tensor: torch.Tensor, indices: list[torch.Tensor | None]) -> int:
+    """Return how many places the linear indices can name: the rest of the tensor is copied slice by slice."""
+    indexed = max(place for place, index in enumerate(indices) if index is not None) + 1
+    return math.prod(tensor.shape[:indexed])
 
 
 _ONE_TILE = 2048

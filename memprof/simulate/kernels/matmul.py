@@ -16,7 +16,7 @@ __all__: list[str] = []
 _LT_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
-@temporaries("mm", "bmm", "baddbmm", "dot", "vdot", "mv", "addmv", "addr", "_grouped_mm")
+@temporaries("mm", "bmm", "baddbmm", "dot", "vdot", "mv", "addmv", "addr")
 def _gemm(device: Device, _op: object, /, _outputs: Any, _args: Any, _kwargs: Any) -> None:
     device.libraries.cublas()
 
@@ -37,3 +37,21 @@ def _addmm(device: Device, _op: object, /, output: torch.Tensor, args: Any, kwar
         and b.size(1) > 1
     ):
         device.libraries.cublas_lt()
+
+
+@temporaries("_grouped_mm")
+def _grouped_mm(device: Device, _op: object, /, _outputs: Any, args: Any, kwargs: Any) -> None:
+    """Take pointers, strides and sizes of each group, and tensor maps of each multiprocessor.
+
+    ``bf16bf16_grouped_gemm_impl_sm90_sm100`` in ``ATen/native/cuda/GroupMM.cu``. Other cards and dtypes multiply one
+    group after the other (``_grouped_mm_fallback``).
+    """
+    a, offsets = args[0], kwargs.get("offs", args[2] if len(args) > 2 else None)
+    if a.dtype != torch.bfloat16 or device.card.capability[0] not in (9, 10):
+        device.libraries.cublas()
+        return
+    groups = offsets.numel() if offsets is not None else a.size(0)
+    pointers = -(-groups // 2) * 2 * 3 * 8
+    arguments = device.temporary(pointers + groups * (3 * 8 + 3 * 4))
+    device.temporary(device.card.multiprocessors * 4 * 128).free()
+    arguments.free()

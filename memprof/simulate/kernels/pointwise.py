@@ -63,3 +63,19 @@ def _bernoulli(device: Device, _op: object, output: Any, args: Any, _kwargs: Any
     """Take probabilities in half precision as float32 (``bernoulli_tensor_cuda_kernel``)."""
     if len(args) > 1 and isinstance(args[1], torch.Tensor) and args[1].dtype in (torch.float16, torch.bfloat16):
         device.temporary(output.numel() * 4).free()
+
+
+@temporaries("isin")
+def _isin(device: Device, op: Any, output: Any, args: Any, _kwargs: Any) -> None:
+    """Compare all with all, where few are looked for (``isin_default_kernel``, ``TensorCompare.cpp``).
+
+    Many are sorted: what that takes is not known.
+    """
+    if op._overloadname.startswith("Tensor_Tensor"):
+        elements, wanted = args[0].numel(), args[1].numel()
+        if wanted >= 10 * elements**0.145:
+            device.caveats.add("temporaries", "aten::isin of many", (elements + wanted) * 8)
+            return
+        compared, found = device.temporary(elements * wanted), device.temporary(output.numel())
+        found.free()
+        compared.free()

@@ -98,10 +98,17 @@ def _spread(device: Device, _op: object, _outputs: Any, args: Any, kwargs: dict[
 
 @temporaries("cumsum", "cumprod")
 def _scan(device: Device, _op: object, output: Any, args: Any, _kwargs: Any) -> None:
-    """Cast an input of another dtype first."""
-    tensor = args[0]
-    if tensor.dtype != output.dtype:
-        device.temporary(tensor.numel() * output.element_size()).free()
+    """Cast an input of another dtype first; what is one row is scanned by cub (``scan_dim``, ``ScanUtils.cuh``)."""
+    tensor, dim = args[0], args[1]
+    cast = tensor.numel() * output.element_size() if tensor.dtype != output.dtype else 0
+    held = device.temporary(cast)
+    if tensor.dim() and tensor.numel() == tensor.size(dim) > 0:
+        device.temporary(_CUB_SCAN_BYTES.get(output.element_size(), 1279)).free()
+    held.free()
+
+
+_CUB_SCAN_BYTES = {4: 1023, 8: 1279}
+"""Temporary storage of cub's scan by bytes of an element, measured with few elements; grows a little with them."""
 
 
 @temporaries("_softmax_backward_data")
@@ -117,11 +124,15 @@ _TILES = {(2, 8): 5632, (4, 8): 5376, (8, 8): 4608, (8, 0): 5760}
 """Items that a thread block sorts, by bytes of key and value; from measured sizes, the one for (8, 8) within bounds."""
 
 
-def cub_sort_bytes(items: int, key_bytes: int, value_bytes: int) -> int:
-    """Return the temporary storage of cub's radix sort: second buffers, digit counts, and a table per thread block."""
+def cub_sort_bytes(items: int, key_bytes: int, value_bytes: int, bits: int | None = None) -> int:
+    """Return the temporary storage of cub's radix sort: second buffers, digit counts, and a table per thread block.
+
+    Keys are sorted by their lowest `bits`, 8 at a time; by all that they have if not given.
+    """
+    digits = -(-(key_bytes * 8 if bits is None else bits) // 8)
     tiles = -(-items // _TILES.get((key_bytes, value_bytes), 5376))
     buffers_bytes = sum(-(-items * width // 256) * 256 for width in (key_bytes, value_bytes))
-    return buffers_bytes + key_bytes * 256 * 8 + tiles * 1024 + 511
+    return buffers_bytes + digits * 256 * 8 + tiles * 1024 + 511
 
 
 @temporaries("sort", "argsort")
