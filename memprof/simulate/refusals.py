@@ -95,7 +95,7 @@ class _Refusals:
         core: Any = torch._C
         graphs = self.refusing("a CUDA graph (torch.cuda.CUDAGraph)", GRAPHS)
         cuda.CUDAGraph.__new__ = graphs
-        cuda.MemPool.__init__ = self.refusing("torch.cuda.MemPool", ALLOCATORS)
+        cuda.MemPool.__new__ = self.refusing("torch.cuda.MemPool", ALLOCATORS)
         cuda.memory.CUDAPluggableAllocator.__init__ = self.refusing("torch.cuda.CUDAPluggableAllocator", ALLOCATORS)
         cuda._compile_kernel = self.refusing("torch.cuda._compile_kernel", KERNELS)
         core._cuda_jiterator_compile_and_launch_kernel = self.refusing("torch.cuda.jiterator", KERNELS)

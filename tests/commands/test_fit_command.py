@@ -43,7 +43,7 @@ def answer(simulates):
 
 def captured(tmp_path, mbs):
     file = tmp_path / f"mbs{mbs}.pickle"
-    words = ("--simulate", "t4", *MODEL, "--mbs", mbs, "--cycles", 2, "--no-labels", "--json", "-o", file)
+    words = ("--simulate", "t4", *MODEL, "--mbs", mbs, "--cycles", 2, "--labels", "none", "--json", "-o", file)
     done = memprof("capture", *words)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

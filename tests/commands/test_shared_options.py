@@ -46,7 +46,7 @@ def test_defaults_arrive_as_they_are():
 
 def test_every_value_arrives_as_it_was_given():
     given = ["--lora-r", "4", "--no-lora-query", "--lora-mlp", "--lora-dropout", "0.25", "--data", "d.json"]
-    given += ["--device", "cpu", "--no-labels", "--stacks", "all", "--absolute-paths", "--cycles", "3"]
+    given += ["--device", "cpu", "--labels", "none", "--stacks", "all", "--absolute-paths", "--cycles", "3"]
     swept = parsed("sweep", [*given, "-o", "folder", "--mbs", "1,2"])
     shared = {name: swept[name] for name in names("capture") - VARIED - PROFILE - {"output", "as_json"}}
 
@@ -54,6 +54,6 @@ def test_every_value_arrives_as_it_was_given():
     captured = parsed("capture", arguments({**recipe, **recorder}))
 
     assert {name: captured[name] for name in shared} == shared
-    assert (captured["lora_r"], captured["lora_query"], captured["labels"]) == (4, False, False)
+    assert (captured["lora_r"], captured["lora_query"], captured["labels"]) == (4, False, "none")
     assert {"device", "labels", "stacks", "max_entries", "absolute_paths"} <= set(recorder)
     assert recipe["data"] == "d.json"

@@ -1,0 +1,149 @@
+"""`memprof run --simulate` on scripts as people write them, and on scripts that cannot be simulated."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import memprof
+
+torch = pytest.importorskip("torch")
+if torch.version.cuda or torch.__version__.partition("+")[0] != "2.13.0":
+    pytest.skip("only the CPU build of torch 2.13.0 is simulated on", allow_module_level=True)
+
+pytestmark = pytest.mark.torch
+ROOT = Path(__file__).parents[2]
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+def run(folder, *words, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "memprof", "run", "--simulate", "t4", "-o", "run.pickle", *map(str, words)],
+        cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", **environment},
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+
+
+def peak_of(folder):
+    """The peak of the file, its categories, and the environment that it names."""
+    trace = memprof.load(folder / "run.pickle")
+    peak = memprof.break_down(trace).devices[0].peak
+    return peak.allocated, {category.value for category, size in peak.categories.items() if size}, trace.environment
+
+
+def test_plain_loop_with_workers_amp_evaluation_and_checkpoint(tmp_path):
+    done = run(tmp_path, SCRIPTS / "plain_loop.py", "--batch", "16", "--save", "model.pt")
+
+    assert done.returncode == 0, done.stderr
+    printed = done.stdout.splitlines()
+    assert printed[0] == "training on cuda Tesla T4"
+    peak, categories, environment = peak_of(tmp_path)
+    # what the script was told by torch is what the file says
+    assert printed[-1] == f"peak {peak}"
+    assert {"weights", "activations", "optimizer_state"} <= categories
+    assert (environment["card"], environment["capability"]) == ("Tesla T4", "7.5")
+    assert "simulated Tesla T4" in done.stderr
+    # and the checkpoint is one, of a CUDA device, though nothing was computed
+    saved = torch.load(tmp_path / "model.pt", map_location="cpu")
+    assert saved["model"]["0.weight"].shape == (32, 3, 3, 3)
+
+
+def test_hugging_face_script_with_trainer_peft_and_bitsandbytes(tmp_path):
+    for name in ("transformers", "peft", "accelerate"):
+        pytest.importorskip(name)
+    if not any((Path(each) / "bitsandbytes").is_dir() for each in sys.path):
+        pytest.skip("bitsandbytes is not installed")
+    subprocess.run([sys.executable, SCRIPTS / "make_checkpoint.py", tmp_path / "model"], check=True)
+
+    done = run(tmp_path, SCRIPTS / "hugging_face_lora.py", "--model", "model", HF_HUB_OFFLINE="1")
+
+    assert done.returncode == 0, done.stderr
+    peak, categories, _ = peak_of(tmp_path)
+    assert done.stdout.splitlines()[-1] == f"peak {peak}"
+    assert {"weights", "activations"} <= categories
+    assert "trainable params: 7,168" in done.stdout
+
+
+def refused(folder, code):
+    """The one line that a script is refused with."""
+    (folder / "train.py").write_text(textwrap.dedent(code))
+    done = run(folder, "train.py")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert not (folder / "run.pickle").exists()
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def test_a_script_for_nccl_is_refused_by_name(tmp_path):
+    line = refused(
+        tmp_path,
+        """
+        import os, torch
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29571", RANK="0", WORLD_SIZE="1")
+        if torch.distributed.is_nccl_available():
+            torch.distributed.init_process_group("nccl")
+        torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8).cuda())
+        """,
+    )
+    assert line.startswith("memprof: train.py:5: NCCL (torch.distributed) cannot be simulated: ")
+
+
+def test_a_compiled_cuda_extension_is_refused_by_name(tmp_path):
+    # given an extension that was linked against the CUDA part of torch, and a torch that does not have that part
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler is here")
+    (tmp_path / "empty.c").write_text("int c10_cuda;")
+    (tmp_path / "fast.c").write_text("extern int c10_cuda; int *PyInit_fast_attention(void) { return &c10_cuda; }")
+    made = ["-shared", "-fPIC", "-o"]
+    subprocess.run([compiler, *made, "libc10_cuda.so", "empty.c"], cwd=tmp_path, check=True)
+    subprocess.run([compiler, *made, "fast_attention.so", "fast.c", "-L.", "-lc10_cuda"], cwd=tmp_path, check=True)
+    (tmp_path / "libc10_cuda.so").unlink()
+
+    line = refused(tmp_path, "import torch\nimport fast_attention\n")
+
+    assert line.startswith("memprof: train.py:2: fast_attention cannot be simulated: it is compiled for CUDA (libc10_")
+
+
+def test_a_script_that_reads_the_devices_memory_ends_in_one_line(tmp_path):
+    line = refused(
+        tmp_path, "import ctypes, torch\nx = torch.ones(4, device='cuda')\nctypes.string_at(x.data_ptr(), 16)\n"
+    )
+    assert line.startswith("memprof: train.py:3: ended by SIGSEGV: something in it reads memory of the device")
+
+
+def test_an_error_of_the_script_is_its_own(tmp_path):
+    (tmp_path / "train.py").write_text("import torch\ntorch.ones(2, device='cuda') @ torch.ones(3, device='cuda')\n")
+    done = run(tmp_path, "train.py")
+    assert done.returncode == 1
+    assert done.stderr.startswith('Traceback (most recent call last):\n  File "train.py", line 2, in <module>\n')
+    assert done.stderr.splitlines()[-1].startswith("RuntimeError: ")
+
+
+def test_what_a_script_does_after_a_refusal_is_noted_in_its_file(tmp_path):
+    (tmp_path / "train.py").write_text(
+        textwrap.dedent(
+            """
+            import torch
+            model = torch.nn.Linear(8, 8).cuda()
+            x = torch.ones(2, 8, device="cuda")
+            try:
+                model = torch.cuda.make_graphed_callables(model, (x,))
+            except Exception:
+                print("going on without a graph")
+            model(x).sum().backward()
+            """
+        )
+    )
+    done = run(tmp_path, "train.py")
+    assert (done.returncode, done.stdout) == (0, "going on without a graph\n")
+    _, _, environment = peak_of(tmp_path)
+    (noted,) = [caveat for caveat in environment["caveats"] if caveat["kind"] == "refused"]
+    assert noted["what"].startswith("a CUDA graph (torch.cuda.CUDAGraph) was refused")
+    assert noted["where"].endswith("train.py:6")
