@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn, TextIO
 import typer
 
 from memprof.errors import MemprofError, UsageError
-from memprof.options import AsJson, capture_options, recipe_options, split_options
+from memprof.options import LABELS, AsJson, capture_options, recipe_options, split_options
 
 __all__ = ["app", "main"]
 
@@ -163,7 +163,10 @@ def run(
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write; one a rank.")] = Path("run.pickle"),
     module: Annotated[bool, typer.Option("-m", help="The script is the name of a module.")] = False,
     steps: Annotated[
-        int | None, typer.Option(help="Record so many steps only; the script runs on.", show_default=False)
+        str | None,
+        typer.Option(
+            help="Record the first so many steps, or with 10-12 these; the script runs on.", show_default=False
+        ),
     ] = None,
     simulate: Annotated[
         str | None, typer.Option(help="Run on a card that is not there, such as t4.", show_default=False)
@@ -178,7 +181,7 @@ def run(
         bool, typer.Option("--profile-stacks", help="Python's calls too: a larger and slower profile.")
     ] = False,
     device: Annotated[str, typer.Option(help="auto (CUDA if there is one, else the CPU), cuda or cpu.")] = "auto",
-    labels: Annotated[bool, typer.Option(help="Record what each allocation is for.")] = True,
+    labels: Annotated[str, typer.Option(help=LABELS)] = "full",
     stacks: Annotated[str, typer.Option(help="python, or all (with C++ frames; CUDA only).")] = "python",
     max_entries: Annotated[int, typer.Option(help="Entries kept; older ones are lost (CUDA only).")] = 2_000_000,
     absolute_paths: Annotated[bool, typer.Option(help="Keep file names as they are, home directory and all.")] = False,

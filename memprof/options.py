@@ -15,9 +15,18 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["RECIPE_DEFAULTS", "RECORDER_OPTIONS", "AsJson", "capture_options", "recipe_options", "split_options"]
+__all__ = [
+    "LABELS",
+    "RECIPE_DEFAULTS",
+    "RECORDER_OPTIONS",
+    "AsJson",
+    "capture_options",
+    "recipe_options",
+    "split_options",
+]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON instead of tables.")]
+LABELS = "What each allocation is for: full, light (less time, and rules for what it does not see; CUDA only) or none."
 Command = TypeVar("Command", bound="Callable[..., None]")
 
 
@@ -67,7 +76,7 @@ def _of_the_recorder(
     simulate: Annotated[
         str | None, typer.Option(metavar="CARD", help="Run on a CUDA device that is not there, such as t4.")
     ] = None,
-    labels: Annotated[bool, typer.Option(help="Record what each allocation is for.")] = True,
+    labels: Annotated[str, typer.Option(help=LABELS)] = "full",
     stacks: Annotated[str, typer.Option(help="python, or all (with C++ frames; CUDA only).")] = "python",
     max_entries: Annotated[
         int, typer.Option(help="Entries kept; older ones are lost beyond it (CUDA only).")

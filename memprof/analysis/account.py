@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from memprof.allocator.replay import replay
 from memprof.categories.labels import classify_by_labels
+from memprof.categories.light import fill_by_rules
 from memprof.categories.rules import classify_by_rules
 
 if TYPE_CHECKING:
@@ -33,10 +34,15 @@ class DeviceAccount:
 
 
 def open_account(trace: Trace, device: DeviceTrace) -> DeviceAccount:
-    """Replay a device's trace and classify its allocations, by labels where the file has them, else by rules."""
+    """Replay a device's trace and classify its allocations, by labels where the file has them, else by rules.
+
+    Light labels are filled up by the rules.
+    """
     replayed = replay(device, trace.settings, trace.source)
     if device.labels is not None:
         classification = classify_by_labels(device.labels, replayed.allocations, trace.texts)
+        if (trace.made_by or {}).get("labels") == "light":
+            classification = fill_by_rules(classification, device, replayed.allocations, trace.stacks)
     else:
         classification = classify_by_rules(device, replayed.allocations, trace.stacks)
     return DeviceAccount(trace=trace, device=device, replay=replayed, classification=classification)

@@ -22,9 +22,12 @@ TEXTS = ("category", "finer", "phase", "module", "op", "dtype", "shape", "parame
 
 
 def add_labels(
-    snapshot: dict[str, Any], timeline: Timeline, device: int, *, unfinished: bool = False
+    snapshot: dict[str, Any], timeline: Timeline, device: int, *, unfinished: bool = False, light: bool = False
 ) -> tuple[int, int]:
-    """Label the entries of `device` in place; return the number of labels, and of memory events without entry."""
+    """Label the entries of `device` in place; return the number of labels, and of memory events without entry.
+
+    `light`: the timeline has no ops, so that most categories are left to the rules.
+    """
     entries = snapshot["device_traces"][device]
     memory = timeline.memory
     if timeline.device != "cpu":  # the history knows better what was freed unseen, and when
@@ -32,7 +35,7 @@ def add_labels(
     rows = match_entries(entries, memory)
     if timeline.device != "cpu":
         timeline = replace(timeline, memory=with_missing_frees(entries, memory, rows))
-    found = label(timeline, unfinished=unfinished)
+    found = label(timeline, unfinished=unfinished, light=light)
     if timeline.device == "cpu":
         add_base(snapshot, found.base)
     entry_of = {event.at: row for event, row in zip(memory, rows, strict=True) if event.size > 0}
@@ -41,7 +44,8 @@ def add_labels(
     for item in found.labels:
         entry = entry_of[item.born]
         if entry >= 0:
-            entries[entry]["category"] = item.category.value
+            if item.category is not Category.UNKNOWN or not light:
+                entries[entry]["category"] = item.category.value
             labels.add(device, entry, item)
     before = base_blocks(snapshot, device)
     for item in found.base:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import weakref
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._C._profiler import _RecordFunctionFast
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from memprof.capture.marks import TOLD, step_mark
@@ -16,6 +15,8 @@ from memprof.capture.watcher import Watcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from memprof.capture.pens import Pen
 
 __all__ = ["Follower"]
 
@@ -34,10 +35,12 @@ class Follower(Watcher):
     at_rest
         Called after that, when no op runs and nobody's hooks for what autograd saves lie above the follower's: the
         hooks may be removed then.
+    pen
+        What it writes with.
     """
 
-    def __init__(self, step_ended: Callable[[int], None], at_rest: Callable[[], None]) -> None:
-        super().__init__()
+    def __init__(self, step_ended: Callable[[int], None], at_rest: Callable[[], None], pen: Pen) -> None:
+        super().__init__(pen)
         self._step_ended = step_ended
         self._at_rest = at_rest
         self._models: list[tuple[weakref.ref[torch.nn.Module], str]] = []
@@ -49,6 +52,8 @@ class Follower(Watcher):
         """The run counts its steps itself."""
         self._backward = False
         self._ended = False
+        self._stepping: list[Any] = []
+        """Ranges of the optimizer steps that run, one inside the other."""
         self.step = -1
         """Number of the step that runs; -1 before the first."""
 
@@ -100,6 +105,12 @@ class Follower(Watcher):
         """Return what the optimizers have of managed memory; None where there is none."""
         found = self._known_optimizers()
         return sum(map(managed_bytes, found)) if found else None
+
+    def write_with(self, pen: Pen) -> None:
+        """Begin to write with `pen`, in the middle of the run: the step that runs, and everything that is there."""
+        self._pen = pen
+        self._mark_step()
+        self.look()
 
     def expect_steps(self) -> None:
         """Know from the beginning that the run counts its steps."""
@@ -167,8 +178,10 @@ class Follower(Watcher):
             self._step_ended(self.step)
         self.step += 1
         self._backward = False
-        with _RecordFunctionFast(step_mark(self.step, TOLD if self.told else "")):
-            pass
+        self._mark_step()
+
+    def _mark_step(self) -> None:
+        self._pen.look(step_mark(self.step, TOLD if self.told else ""), ())
 
     def _accumulated(self, parameter: torch.Tensor) -> None:
         self._backward = True
@@ -177,8 +190,11 @@ class Follower(Watcher):
     def _before_step(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         self._optimizers.setdefault(id(optimizer), weakref.ref(optimizer))
         self.see_gradients(_trained(optimizer))
+        self._stepping.append(self._pen.optimizer_begins())
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        if self._stepping:
+            self._pen.end(self._stepping.pop())
         self.see_optimizer(optimizer)
         self.see_gradients(_trained(optimizer))
         for model, prefix in self._models:

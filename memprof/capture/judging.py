@@ -11,10 +11,11 @@ from memprof.categories.category import Category
 
 if TYPE_CHECKING:
     from memprof.capture.facts import Facts, Label
+    from memprof.capture.marks import Mark
     from memprof.capture.phases import Phase
     from memprof.capture.timeline import Op, Timeline
 
-__all__ = ["CUBLAS", "Judge"]
+__all__ = ["CUBLAS", "Judge", "by_sight"]
 
 LIBRARY = (
     "mm",
@@ -66,8 +67,7 @@ class Judge:
 
         `source` is what `item` is a copy of, or was dequantized from, already decided.
         """
-        # The last word of the highest category: a layer's float weight may become a trained one, never the reverse.
-        role = min(reversed(fact.roles), key=lambda role: Category(role.category).code, default=None)
+        role = _role(fact)
         if role is not None:
             item.parameter = role.name
         category = Category(role.category) if role is not None else Category.UNKNOWN
@@ -177,6 +177,24 @@ class Judge:
         quantized = source is not None and source.category is Category.WEIGHTS and source.finer == "quantized"
         copy_of_rebuilt = source is not None and source.category is Category.DEQUANTIZED and copied
         return (rebuilt and item.phase != "init") or copy_of_rebuilt or (quantized and copied)
+
+
+def by_sight(item: Label, fact: Facts) -> None:
+    """Set what the sights of `item` alone tell: its category if it was seen in a role, else none."""
+    role = _role(fact)
+    if role is None:
+        return
+    item.category, item.finer, item.parameter = Category(role.category), role.finer, role.name
+    if not item.module:
+        item.module = role.name.rpartition(".")[0]
+
+
+def _role(fact: Facts) -> Mark | None:
+    """Return the last word of the highest category.
+
+    A layer's float weight may become a trained one, never the reverse.
+    """
+    return min(reversed(fact.roles), key=lambda role: Category(role.category).code, default=None)
 
 
 def _is_workspace(item: Label, fact: Facts, around: list[Op], *, stays: bool) -> bool:

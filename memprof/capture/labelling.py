@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from memprof.capture.facts import Facts, Label
-from memprof.capture.judging import Judge
+from memprof.capture.judging import Judge, by_sight
 from memprof.capture.liveblocks import LiveBlocks
 from memprof.capture.marks import parse
 from memprof.capture.modules import PLUMBING, Modules, op_name
@@ -49,8 +49,16 @@ class Labelling:
     phases: list[Phase]
 
 
-def label(timeline: Timeline, *, unfinished: bool = False) -> Labelling:
-    """Label every allocation of `timeline`; `unfinished` if the run ended before it wanted to."""
+def label(timeline: Timeline, *, unfinished: bool = False, light: bool = False) -> Labelling:
+    """Label every allocation of `timeline`.
+
+    Parameters
+    ----------
+    unfinished
+        The run ended before it wanted to.
+    light
+        The timeline has marks and no ops: only what was looked at has a category.
+    """
     marks = [parse(op.name) for op in timeline.ops]
     phases = phases_of(timeline, marks)
     walk = _Walk(timeline, marks, phases)
@@ -60,20 +68,28 @@ def label(timeline: Timeline, *, unfinished: bool = False) -> Labelling:
     for item, fact in zip(walk.labels, walk.facts, strict=True):
         _place(item, starts, phases)
         item.module = modules.of(fact.op, item.born)
-        item.op = op_name(timeline, marks, fact.op) if item.born >= 0 else ""
+        item.op = op_name(timeline, marks, fact.op) if item.born >= 0 and not light else ""
         sight = fact.exact or fact.first
         if sight is not None:
             item.dtype, item.shape = sight.dtype, sight.shape
         item.saved = bool(fact.saved_at)
+    if light:
+        for item, fact in zip(walk.labels, walk.facts, strict=True):
+            by_sight(item, fact)
+        return _labelling(walk)
     marked = any(mark is not None and mark.kind == "phase" for mark in marks)
     judge = Judge(timeline, phases, marked=marked, unfinished=unfinished)
     # A copy's category follows from its source's, and a source always stands before its copy.
     for item, fact in zip(walk.labels, walk.facts, strict=True):
         judge.decide(item, fact, source=walk.labels[fact.source] if fact.source >= 0 else None)
+    return _labelling(walk)
+
+
+def _labelling(walk: _Walk) -> Labelling:
     return Labelling(
         labels=[item for item in walk.labels if item.born >= 0],
         base=[item for item in walk.labels if item.born < 0],
-        phases=phases,
+        phases=walk.phases,
     )
 
 

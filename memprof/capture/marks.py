@@ -6,6 +6,10 @@ They travel as text through torch's profiler, so they are written and read in on
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = [
     "MARK",
@@ -13,6 +17,7 @@ __all__ = [
     "TOLD",
     "TRAINING",
     "Mark",
+    "looks_mark",
     "memory_mark",
     "module_mark",
     "parse",
@@ -20,6 +25,7 @@ __all__ = [
     "saved_mark",
     "seen_mark",
     "sight_mark",
+    "split_looks",
     "step_mark",
 ]
 
@@ -27,6 +33,9 @@ MARK = "memprof."
 """What every mark's name begins with."""
 SEPARATOR = "\x1f"
 """ASCII unit separator: no module, parameter or phase has it in its name."""
+LOOKS = f"{MARK}looks{SEPARATOR}"
+BETWEEN = "\x1e"
+"""ASCII record separator: between the marks of one range that has several."""
 
 TRAINING = "training"
 """Mode of a module that is called in training mode, with autograd on."""
@@ -42,7 +51,7 @@ class Mark:
     """One mark, read back."""
 
     kind: str
-    """phase, step, module, seen, saved, sight or memory."""
+    """phase, step, module, seen, saved, sight, memory, or looks, which stands for several sights."""
     name: str = ""
     """Phase, module path, or the parameter's name of a sight."""
     step: int = -1
@@ -84,6 +93,16 @@ def sight_mark(category: str, finer: str, name: str) -> str:
     return f"{MARK}sight{SEPARATOR}{category}{SEPARATOR}{finer}{SEPARATOR}{name}"
 
 
+def looks_mark(marks: Sequence[str]) -> str:
+    """Name one range that stands for several marks, each of which has one tensor."""
+    return LOOKS + BETWEEN.join(marks)
+
+
+def split_looks(text: str) -> list[str] | None:
+    """Return the marks of a range that stands for several; None if it does not."""
+    return text.removeprefix(LOOKS).split(BETWEEN) if text.startswith(LOOKS) else None
+
+
 def memory_mark(address: int, size: int) -> str:
     """Name the range that stands for an allocation (`size` > 0) or free (`size` < 0).
 
@@ -105,7 +124,7 @@ def parse(text: str) -> Mark | None:
         return Mark(kind=kind, name=fields[0], finer=fields[1])
     if kind == "memory":
         return Mark(kind=kind, address=int(fields[0]), size=int(fields[1]))
-    if kind in ("saved", "seen"):
+    if kind in ("saved", "seen", "looks"):
         return Mark(kind=kind)
     if kind == "sight":
         return Mark(kind=kind, category=fields[0], finer=fields[1], name=fields[2])

@@ -9,7 +9,6 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from torch._C._profiler import _RecordFunctionFast
 from torch.profiler import record_function
 
 from memprof.capture.marks import phase_mark
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     import torch
+
+    from memprof.capture.pens import Pen
 
 __all__ = ["LabellingObserver", "Observer", "Recipe"]
 
@@ -103,12 +104,15 @@ class LabellingObserver(Observer):
     ----------
     read_figures
         As of `Observer`.
+    pen
+        What it writes with.
     """
 
-    def __init__(self, read_figures: Callable[[int], None]) -> None:
+    def __init__(self, read_figures: Callable[[int], None], pen: Pen) -> None:
         super().__init__(read_figures)
         self._model: torch.nn.Module | None = None
-        self._watcher = Watcher()
+        self._pen = pen
+        self._watcher = Watcher(pen)
         self._hooks = ExitStack()
 
     def __enter__(self) -> LabellingObserver:  # noqa: PYI034 - typing.Self is newer than Python 3.10
@@ -120,14 +124,14 @@ class LabellingObserver(Observer):
         """Remove every hook and forget the run."""
         self._hooks.close()
         self._model = None
-        self._watcher = Watcher()
+        self._watcher = Watcher(self._pen)
         super().__exit__(*error)
 
     @contextmanager
     def phase(self, name: str, step: int) -> Iterator[None]:
         """Run one phase inside a mark, and look at the tensors that the model and the optimizer hold at its end."""
         self.begun(step)
-        with _RecordFunctionFast(phase_mark(name, step)):
+        with self._phase(phase_mark(name, step)):
             yield
             if self._model is None:
                 return
@@ -138,6 +142,14 @@ class LabellingObserver(Observer):
             if name in ("init", "forward", "optimizer"):
                 # After forward: int8 layers make their quantized weight there.
                 self._watcher.see_model(self._model)
+
+    @contextmanager
+    def _phase(self, mark: str) -> Iterator[None]:
+        begun = self._pen.begin(mark)
+        try:
+            yield
+        finally:
+            self._pen.end(begun)
 
     def see(self, category: str, finer: str, tensors: Iterable[torch.Tensor], name: str = "") -> None:
         """Write one mark per tensor."""

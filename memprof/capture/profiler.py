@@ -16,7 +16,7 @@ from torch._C._profiler import RecordScope, _EventType, _TensorMetadata
 from torch.profiler import ProfilerActivity, profile
 
 from memprof.capture.liveblocks import LiveBlocks
-from memprof.capture.marks import MARK, parse
+from memprof.capture.marks import MARK, parse, split_looks
 from memprof.capture.nesting import nested_by_time
 from memprof.capture.timeline import MemoryEvent, Op, TensorSight, Timeline
 
@@ -70,7 +70,7 @@ def read_timeline(profilers: profile | Sequence[profile], device: torch.device) 
         tree = result.experimental_event_tree()
         roots += nested_by_time(tree) if profiler.with_stack else tree
     moments: list[tuple[int, int, int, bool]] = []  # time, order within the walk, row, whether it is an op's end
-    ops: list[tuple[Any, int]] = []
+    ops: list[tuple[Any, int, str, list[Any]]] = []  # event, parent, name, what it was given
     memory: list[tuple[int, int, int, int]] = []  # time, address, size, op
     order = 0
     # Entering and leaving are two visits, so that ranges nest by the walk's order where times are equal.
@@ -89,8 +89,17 @@ def read_timeline(profilers: profile | Sequence[profile], device: torch.device) 
             moments.append((time, order, -1 - len(memory), False))
             memory.append((time, mark.address, mark.size, parent))
         elif event.tag == _EventType.TorchOp:
+            given = event.extra_fields.inputs
+            looks = split_looks(event.name)
+            if looks is not None and len(looks) == len(given):  # one after the other, as if each had a range
+                for look, value in zip(looks[:-1], given, strict=False):
+                    moments.append((time, order, len(ops), False))
+                    moments.append((time, order, len(ops), True))
+                    ops.append((event, parent, look, [value]))
             row = len(ops)
-            ops.append((event, parent))
+            ops.append(
+                (event, parent, event.name if looks is None else looks[-1], given if looks is None else given[-1:])
+            )
             moments.append((time, order, row, False))
             pending.append((event, row, True))
         elif event.tag == _EventType.Allocation and event.extra_fields.device == device:
@@ -118,23 +127,24 @@ def read_timeline(profilers: profile | Sequence[profile], device: torch.device) 
             starts[row] = rank
         rank += 1
     return Timeline(
-        ops=[_op(event, parent, starts[row], ends[row]) for row, (event, parent) in enumerate(ops)],
+        ops=[_op(op, starts[row], ends[row]) for row, op in enumerate(ops)],
         memory=events,
         device=device.type,
     )
 
 
-def _op(event: Any, parent: int, start: int, end: int) -> Op:
+def _op(found: tuple[Any, int, str, list[Any]], start: int, end: int) -> Op:
+    event, parent, name, given = found
     fields = event.extra_fields
     return Op(
-        name=event.name,
+        name=name,
         parent=parent,
         start=start,
         end=end,
         sequence=fields.sequence_number,
         backward=fields.scope == RecordScope.BACKWARD_FUNCTION,
         operator=fields.scope != RecordScope.USER_SCOPE,
-        tensors=tuple(_tensors(fields.inputs)),
+        tensors=tuple(_tensors(given)),
     )
 
 

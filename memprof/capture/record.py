@@ -12,7 +12,9 @@ from torch.optim import Optimizer
 
 from memprof.capture.automatic import Follower
 from memprof.capture.devices import MAX_ENTRIES
+from memprof.capture.pens import MutedPen
 from memprof.capture.ranks import own_file
+from memprof.capture.recorded_steps import RecordedSteps
 from memprof.capture.session import Session, check_output, choose_device, ran_out
 from memprof.errors import CaptureError, MemprofError
 from memprof.trace.facts import read_made_by
@@ -36,8 +38,8 @@ def record(
     model: torch.nn.Module | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     device: str | RecordedDevice = "auto",
-    steps: int | None = None,
-    labels: bool = True,
+    steps: int | str | None = None,
+    labels: bool | str = True,
     stacks: str = "python",
     max_entries: int = MAX_ENTRIES,
     profile: ProfiledSteps | None = None,
@@ -62,8 +64,10 @@ def record(
         ``cuda``, ``cpu`` or ``auto`` (CUDA where there is one).
     steps
         Recording ends and the file is written after so many steps; what follows runs as if it were not recorded.
+        ``"10-12"`` records only these, counted from 0: what came before stands in the file as memory that was there.
     labels
-        False makes a plain recording, as ``_record_memory_history`` alone would.
+        True or ``"full"``; ``"light"``, which disturbs less and leaves more to the rules (CUDA only); False or
+        ``"none"`` makes a plain recording, as ``_record_memory_history`` alone would.
     stacks
         ``python``, or ``all`` for C++ frames too (CUDA only).
     max_entries
@@ -87,7 +91,7 @@ def record(
         check_output(output),
         model=model,
         optimizer=optimizer,
-        steps=steps,
+        steps=RecordedSteps.read(steps),
         absolute_paths=absolute_paths,
         made_by=read_made_by(made_by, "made_by") or {},  # what the reader would refuse is told before the run
     )
@@ -103,12 +107,10 @@ class Recording:
         *,
         model: torch.nn.Module | None,
         optimizer: torch.optim.Optimizer | None,
-        steps: int | None,
+        steps: RecordedSteps,
         absolute_paths: bool,
         made_by: dict[str, Any],
     ) -> None:
-        if steps is not None and steps < 1:
-            raise CaptureError(f"--steps {steps}: must be at least 1")
         self.result: CaptureResult | None = None
         """What was written, once it is."""
         self._session = session
@@ -117,8 +119,10 @@ class Recording:
         self._optimizer = optimizer
         self._steps = steps
         self._absolute_paths = absolute_paths
-        self._made_by = made_by
-        self._follower = Follower(self._step_ended, self._at_rest)
+        self._made_by = made_by if steps.first is None else {"recorded_steps": str(steps), **made_by}
+        self._waits = steps.first is not None
+        """Steps are only counted yet; of others the recording begins with the block."""
+        self._follower = Follower(self._step_ended, self._at_rest, MutedPen() if self._waits else session.pen)
         self._hooks = ExitStack()
         self._running = False
         self._last_step = -1
@@ -142,13 +146,14 @@ class Recording:
         """
         if _active:
             raise CaptureError("a recording runs already in this process; end it before you begin another")
-        self._session.start()
+        if not self._waits:
+            self._session.start()
         _active.append(self)
         self._running = True
         if counts_steps:
             self._follower.expect_steps()
         try:
-            if self._session.labels:
+            if self._session.labels or self._steps.last is not None:
                 self._hooks.enter_context(self._follower.hooks())
                 if self._model is not None:
                     self._follower.adopt(self._model)
@@ -163,7 +168,7 @@ class Recording:
     def step(self) -> None:
         """End a step. Without any call, steps are counted by their forwards and backwards."""
         if self._running:
-            if not self._follower.told:
+            if not self._follower.told and not self._waits:
                 self._session.forget_figures()
             self._follower.end_step()
 
@@ -190,13 +195,28 @@ class Recording:
 
     def _step_ended(self, step: int) -> None:
         self._last_step = step
-        self._session.read_figures(step, self._follower.managed_bytes())
+        if not self._waits:
+            self._session.read_figures(step, self._follower.managed_bytes())
 
     def _at_rest(self) -> None:
-        if self._steps is not None and self._last_step + 1 >= self._steps and self._running:
+        if not self._running:
+            return
+        if self._waits and self._steps.first is not None and self._follower.step >= self._steps.first:
+            self._waits = False
+            self._session.start()
+            if self._session.labels:
+                self._follower.write_with(self._session.pen)
+        elif self._steps.last is not None and self._last_step >= self._steps.last:
             self._end("ok", None)
 
     def _end(self, status: str, error: BaseException | None) -> None:
+        if self._waits:
+            self._switch_off()
+            lacking = CaptureError(
+                f"--steps {self._steps}: the run ended in step {self._follower.step}; nothing was recorded"
+            )
+            self._tell_or_raise(lacking, error)
+            return
         try:
             if self._session.labels:
                 self._follower.look()
@@ -215,13 +235,17 @@ class Recording:
                 made_by=self._made_by,
             )
         except MemprofError as failure:
-            if error is None or (isinstance(error, SystemExit) and not error.code):
-                raise
-            # The run's own error is on its way, and is the one to be seen.
-            sys.stderr.write(f"memprof: {failure}\n")
+            self._tell_or_raise(failure, error)
             return
         if status == "oom":
             _tell_what_held(self.result)
+
+    @staticmethod
+    def _tell_or_raise(failure: MemprofError, error: BaseException | None) -> None:
+        if error is None or (isinstance(error, SystemExit) and not error.code):
+            raise failure
+        # The run's own error is on its way, and is the one to be seen.
+        sys.stderr.write(f"memprof: {failure}\n")
 
     def _switch_off(self) -> None:
         self._running = False

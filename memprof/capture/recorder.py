@@ -24,7 +24,7 @@ def capture(
     *,
     output: str | Path,
     device: str | RecordedDevice = "auto",
-    labels: bool = True,
+    labels: bool | str = True,
     stacks: str = "python",
     max_entries: int = MAX_ENTRIES,
     profile: ProfiledSteps | None = None,
@@ -42,7 +42,8 @@ def capture(
     device
         ``cuda``, ``cpu`` or ``auto`` (CUDA where there is one); or a device that is neither, such as a simulated one.
     labels
-        False makes a plain recording, as ``_record_memory_history`` alone would.
+        True or ``"full"``; ``"light"``, which disturbs less and leaves more to the rules (CUDA only); False or
+        ``"none"`` makes a plain recording, as ``_record_memory_history`` alone would.
     stacks
         ``python``, or ``all`` for C++ frames too. Only CUDA has stacks; the CPU's frames are ops and modules.
     max_entries
@@ -91,7 +92,8 @@ class _Run:
         self._config = config
         self._session = session
         self._tell = tell
-        self._observer = LabellingObserver(self._end_step) if session.labels else Observer(self._end_step)
+        labelled = session.labels
+        self._observer = LabellingObserver(self._end_step, session.pen) if labelled else Observer(self._end_step)
         self._observer.begun = session.phase_begins
         self._done = -1
         self.alive: Any = None

@@ -15,7 +15,9 @@ from memprof import __version__
 from memprof.capture.assemble import add_labels, peak_of
 from memprof.capture.devices import CpuDevice, CudaDevice
 from memprof.capture.environment import describe_environment
+from memprof.capture.notes import NotePen, timeline_of
 from memprof.capture.paths import command_line, shorten_paths
+from memprof.capture.pens import ProfilerPen
 from memprof.capture.profiler import read_timeline
 from memprof.capture.step_profilers import StepProfilers
 from memprof.capture.trace_file import ExportedTrace, trace_path
@@ -24,6 +26,7 @@ from memprof.trace.writer import write_snapshot
 
 if TYPE_CHECKING:
     from memprof.capture.devices import RecordedDevice
+    from memprof.capture.pens import Pen
     from memprof.capture.step_profilers import ProfiledSteps
     from memprof.capture.timeline import Timeline
 
@@ -69,20 +72,27 @@ class Session:
     device
         Where allocations are recorded.
     labels
-        False makes a plain recording, as ``_record_memory_history`` alone would.
+        True (or ``full``), ``light``, which needs no profiler and leaves to the rules what it does not see, or False
+        (or ``none``) for a plain recording, as ``_record_memory_history`` alone would make. The CPU, whose record is
+        the profiler's, has no lighter one than the full one.
     stacks
         ``python``, or ``all`` for C++ frames too. Only CUDA has stacks; the CPU's frames are ops and modules.
     max_entries
         Size of the history's ring buffer.
     profile
         Steps to profile, into a file of their own.
+
+    Raises
+    ------
+    CaptureError
+        If an option is wrong, or this torch cannot record light labels.
     """
 
     def __init__(
         self,
         device: RecordedDevice,
         *,
-        labels: bool,
+        labels: bool | str,
         stacks: str,
         max_entries: int,
         profile: ProfiledSteps | None = None,
@@ -91,14 +101,20 @@ class Session:
             raise CaptureError(f"--stacks {stacks}: unknown; it can be python or all")
         if max_entries < 1:
             raise CaptureError(f"--max-entries {max_entries}: must be at least 1")
+        if labels not in (True, False, "none", "light", "full"):
+            raise CaptureError(f"--labels {labels}: unknown; it can be none, light or full")
         self.device = device
-        self.labels = labels
+        self.labels = labels not in (False, "none")
+        """Whether there are any."""
+        self.light = labels == "light" and device.source != "profiled"
+        self.pen: Pen = NotePen() if self.light else ProfilerPen()
+        """What a `Watcher` writes with."""
         self._stacks = stacks
         self._max_entries = max_entries
         self._around = ExitStack()
-        throughout = labels or device.source == "profiled"
+        throughout = (self.labels and not self.light) or device.source == "profiled"
         self._profilers = StepProfilers(
-            throughout=throughout, tensors=labels, gpu=device.source == "recorded", chosen=profile
+            throughout=throughout, tensors=self.labels, gpu=device.source == "recorded", chosen=profile
         )
         self._traced: ExportedTrace | None = None
         self._timeline: Timeline | None = None
@@ -106,6 +122,10 @@ class Session:
         self._figures: list[tuple[int, dict[str, int | None]]] = []
         self._begun = 0.0
         self._seconds = 0.0
+
+    @property
+    def _number(self) -> int:
+        return self.device.device.index or 0
 
     def start(self) -> None:
         """Begin recording."""
@@ -141,6 +161,9 @@ class Session:
                 self._timeline = read_timeline(self._profilers.finished, self.device.device)
             self._traced = self._profilers.traced
             self._snapshot = self.device.stop(self._timeline)
+            if isinstance(self.pen, NotePen):
+                self.pen.close()
+                self._timeline = timeline_of(self.pen.notes, self._snapshot["device_traces"][self._number])
         except BaseException:
             self.device.abandon()
             raise
@@ -153,6 +176,8 @@ class Session:
             self._around.close()
         finally:
             self.device.abandon()
+            if isinstance(self.pen, NotePen):
+                self.pen.close()
             self._profilers.finished.clear()
 
     def write(
@@ -161,7 +186,7 @@ class Session:
         """Label what was recorded and write it; `made_by` says what ran."""
         assert self._snapshot is not None
         snapshot, timeline = self._snapshot, self._timeline
-        number = self.device.device.index or 0
+        number = self._number
         snapshot["memprof"] = {
             "version": VERSION,
             "source": self.device.source,
@@ -169,7 +194,7 @@ class Session:
                 "memprof": __version__,
                 "command": command_line(),
                 **made_by,
-                "labels": self.labels,
+                "labels": "light" if self.light else self.labels,
                 "stacks": self._stacks if self.device.source != "profiled" else "ops",
                 "status": status,
                 "implied_frees": 0 if timeline is None else sum(event.implied for event in timeline.memory),
@@ -179,7 +204,7 @@ class Session:
         }
         labelled = unmatched = 0
         if self.labels and timeline is not None:
-            labelled, unmatched = add_labels(snapshot, timeline, number, unfinished=status != "ok")
+            labelled, unmatched = add_labels(snapshot, timeline, number, unfinished=status != "ok", light=self.light)
         if status == "oom":
             entries = len(snapshot["device_traces"][number])
             marks = snapshot["memprof"].setdefault("marks", [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,24 +10,64 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["local", "managed_bytes", "model_tensors", "plain_name", "state_tensors", "tensors_in"]
+__all__ = ["local", "managed_bytes", "model_tensors", "parameters_of", "plain_name", "state_tensors", "tensors_in"]
 
 
 def model_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor, str]]:
     """Yield (finer category, tensor, name) of all that a model holds: its weights."""
-    for name, parameter in model.named_parameters():
+    modules = list(_modules_of(model))
+    for name, parameter in _members(modules, "_parameters"):
         yield from parameter_tensors(name, parameter)
-    for name, buffer in model.named_buffers():
+    for name, buffer in _members(modules, "_buffers"):
         yield "buffer", buffer, name
-    for name, module in model.named_modules():
+    for name, module in modules:
         prefix = f"{name}." if name else ""
         for finer, tensor, attribute in int8_tensors(module):
             yield finer, tensor, prefix + attribute
-        for attribute, value in vars(module).items():
-            if isinstance(value, torch.Tensor) and value.grad_fn is None:
-                yield "buffer", value, prefix + attribute
+        own = [(key, value) for key, value in vars(module).items() if _is_tensor_type(type(value))]  # type: ignore[arg-type]  # a type can be hashed
+        for attribute, tensor in own:
+            if tensor.grad_fn is None:
+                yield "buffer", tensor, prefix + attribute
 
 
+@lru_cache(1 << 12)
+def _is_tensor_type(kind: type) -> bool:
+    """Tell a kind of tensor; asking every attribute of every module with isinstance takes twice as long."""
+    return issubclass(kind, torch.Tensor)
+
+
+def parameters_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield what ``named_parameters`` yields."""
+    return _members(list(_modules_of(model)), "_parameters")
+
+
+def _modules_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
+    """Yield what ``named_modules`` yields, in its order; that one resumes a generator for every level of nesting."""
+    seen: set[int] = set()
+    pending = [("", model)]
+    while pending:
+        name, module = pending.pop()
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        yield name, module
+        prefix = f"{name}." if name else ""
+        children = [(prefix + key, child) for key, child in module._modules.items() if child is not None]
+        pending.extend(reversed(children))
+
+
+def _members(modules: list[tuple[str, torch.nn.Module]], of: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield name and tensor of all parameters, or buffers, each once, under its first name."""
+    seen: set[int] = set()
+    for name, module in modules:
+        prefix = f"{name}." if name else ""
+        for key, tensor in vars(module).get(of, {}).items():
+            if tensor is not None and id(tensor) not in seen:
+                seen.add(id(tensor))
+                yield prefix + key, tensor
+
+
+@lru_cache(1 << 14)
 def plain_name(name: str) -> str:
     """Return a module's or tensor's name without what ``torch.compile`` puts around a module."""
     return name.replace("_orig_mod.", "").removesuffix("_orig_mod").removesuffix(".")
@@ -53,7 +94,11 @@ def parameter_tensors(name: str, parameter: torch.Tensor) -> list[tuple[str, tor
 def int8_tensors(module: torch.nn.Module) -> list[tuple[str, torch.Tensor, str]]:
     """Return (finer category, tensor, attribute) of what a bitsandbytes Linear8bitLt holds beside its parameters."""
     found = []
-    for holder in (getattr(module, "state", None), getattr(module, "weight", None)):
+    # Not getattr: a module's own is slow where there is nothing, as in nearly all of them.
+    holders = vars(module).get("state"), vars(module).get("_parameters", {}).get("weight")
+    for holder in holders:
+        if holder is None:
+            continue
         for attribute, finer in (("CB", "quantized"), ("SCB", "quant_state")):
             tensor = getattr(holder, attribute, None)
             if isinstance(tensor, torch.Tensor):

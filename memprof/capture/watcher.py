@@ -1,7 +1,6 @@
-"""Writes what it sees into the stream of the profiler's op ranges, as ranges whose names begin with `marks.MARK`.
+"""Writes what it sees, with a pen, among the allocations: as ranges in the profiler's stream, or as notes.
 
-Each is at its exact place among the allocations, and the profiler stores address, dtype and shape of a tensor that is
-given to it. No tensor is kept.
+Each is at its exact place, with address, dtype and shape of the tensors that it is about. No tensor is kept.
 """
 
 from __future__ import annotations
@@ -12,23 +11,33 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._C._profiler import _RecordFunctionFast
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from memprof.capture.marks import NO_GRAD, TRAINING, module_mark, saved_mark, seen_mark, sight_mark
-from memprof.capture.sights import local, model_tensors, plain_name, state_tensors, tensors_in
+from memprof.capture.sights import local, model_tensors, parameters_of, plain_name, state_tensors, tensors_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from memprof.capture.pens import Pen
+
 __all__ = ["Watcher"]
+
+SAVED, SEEN = saved_mark(), seen_mark()
 
 
 class Watcher:
-    """Marks modules, what autograd saves, and which tensor is what."""
+    """Marks modules, what autograd saves, and which tensor is what.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    pen
+        What it writes with.
+    """
+
+    def __init__(self, pen: Pen) -> None:
+        self._pen = pen
         self._modules: dict[int, tuple[weakref.ref[torch.nn.Module], str]] = {}
         self._parameters: dict[int, str] = {}
         self._threads = threading.local()
@@ -60,30 +69,38 @@ class Watcher:
 
     def see(self, category: str, finer: str, tensors: Iterable[torch.Tensor], name: str = "") -> None:
         """Write one mark per tensor."""
-        mark = sight_mark(category, finer, name)
-        for tensor in tensors:
-            with _RecordFunctionFast(mark, (tensor,)):
-                pass
+        seen = list(tensors)
+        self._pen.look_each([sight_mark(category, finer, name)] * len(seen), seen)
 
     def see_model(self, model: torch.nn.Module, prefix: str = "") -> None:
         """Look at all that a model holds."""
         before = f"{prefix}." if prefix else ""
+        marks, tensors = [], []
         for finer, tensor, name in model_tensors(model):
-            self.see("weights", finer, (tensor,), plain_name(before + name))
-        for name, parameter in model.named_parameters():
+            full = plain_name(before + name)
+            marks.append(sight_mark("weights", finer, full))
+            tensors.append(tensor)
+        self._pen.look_each(marks, tensors)
+        for name, parameter in parameters_of(model):
             self._parameters[id(parameter)] = plain_name(before + name)
 
     def see_gradients(self, parameters: Iterable[torch.Tensor]) -> None:
         """Look at the gradients that parameters have now."""
+        marks, tensors = [], []
         for parameter in parameters:
-            if parameter.grad is not None:
-                name = self._parameters.get(id(parameter), "")
-                self.see("gradients", "parameter", (local(parameter.grad),), name)
+            gradient = parameter.grad
+            if gradient is not None:
+                marks.append(sight_mark("gradients", "parameter", self._parameters.get(id(parameter), "")))
+                tensors.append(local(gradient))
+        self._pen.look_each(marks, tensors)
 
     def see_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Look at all that an optimizer keeps."""
+        marks, tensors = [], []
         for key, tensor, parameter in state_tensors(optimizer):
-            self.see("optimizer_state", key, (tensor,), self._parameters.get(id(parameter), ""))
+            marks.append(sight_mark("optimizer_state", key, self._parameters.get(id(parameter), "")))
+            tensors.append(tensor)
+        self._pen.look_each(marks, tensors)
 
     def enter(self, module: torch.nn.Module, _inputs: object) -> None:
         """Begin the range of a module: the global forward pre-hook."""
@@ -91,9 +108,8 @@ class Watcher:
             return  # a graph is traced: a mark in it would break it in two
         name = self.name_of(module)
         mode = NO_GRAD if not torch.is_grad_enabled() else TRAINING if module.training else ""
-        mark = _RecordFunctionFast(module_mark(type(module).__name__ if name is None else name, mode))
-        mark.__enter__()
-        self._open().append((module, mark))
+        mark = module_mark(type(module).__name__ if name is None else name, mode)
+        self._open().append((module, self._pen.begin(mark)))
 
     def leave(self, module: torch.nn.Module, _inputs: object, output: object) -> None:
         """End the range of a module, and look at what it returned: the global forward hook."""
@@ -101,20 +117,19 @@ class Watcher:
             return
         tensors = tuple(tensors_in(output))
         if tensors:
-            with _RecordFunctionFast(seen_mark(), tensors):
-                pass
+            self._pen.look(SEEN, tensors)
         opened = self._open()
         if opened and opened[-1][0] is module:
-            opened.pop()[1].__exit__(None, None, None)
+            self._pen.end(opened.pop()[1])
 
     def pack(self, tensor: torch.Tensor) -> torch.Tensor:
         """Look at what autograd saves."""
-        with _RecordFunctionFast(saved_mark(), (tensor,)):
-            pass
+        self._pen.look(SAVED, (tensor,))
         return tensor
 
     def unpack(self, tensor: torch.Tensor) -> torch.Tensor:
         """Give back what autograd saved, in backward."""
+        self._pen.unpacked()
         return tensor
 
     def _open(self) -> list[tuple[torch.nn.Module, Any]]:
@@ -126,4 +141,4 @@ class Watcher:
     def _close_modules(self) -> None:
         opened = self._open()
         while opened:
-            opened.pop()[1].__exit__(None, None, None)
+            self._pen.end(opened.pop()[1])

@@ -43,7 +43,8 @@ class Classification:
     """
 
     by: str
-    """``labels`` (facts of the capture) or ``rules`` (verdicts about a file without labels)."""
+    """``labels`` (facts of the capture), ``rules`` (verdicts about a file without labels) or ``light`` (facts where the
+    capture has them, else verdicts)."""
     texts: tuple[str, ...]
     category: NDArray[np.uint8]
     """`Category.code`."""

@@ -29,9 +29,17 @@ WORKSPACE_SIZES = (8_519_680, 33_554_432, 1_048_576)
 (parseChosenWorkspaceSize and parseCUDABlasLtWorkspaceSize in aten/src/ATen/cuda/CublasHandlePool.cpp)."""
 
 
-def classify_by_rules(device: DeviceTrace, allocations: Allocations, stacks: StackTable) -> Classification:
-    """Decide each allocation's category from what the file shows, giving the reason."""
-    return _Rules(device, allocations, stacks).decide()
+def classify_by_rules(
+    device: DeviceTrace, allocations: Allocations, stacks: StackTable, known: Classification | None = None
+) -> Classification:
+    """Decide each allocation's category from what the file shows, giving the reason.
+
+    What of category and phase is `known` stays as it is.
+    """
+    rules = _Rules(device, allocations, stacks)
+    if known is not None:
+        rules.take_over(known)
+    return rules.decide()
 
 
 class _Rules:
@@ -55,6 +63,15 @@ class _Rules:
         self._phase_from_missing_stacks()
         self._phase_from_neighbours()
         self.columns["phase"] = self.phase
+
+    def take_over(self, known: Classification) -> None:
+        """Begin with the categories and phases that a capture knows."""
+        decided = known.category != Category.UNKNOWN.code
+        self.category[decided] = known.category[decided]
+        self.open[decided] = False
+        rows = np.array([*(self.texts.row(text) for text in known.texts), -1], np.int32)
+        told = known.phase >= 0
+        self.phase[told] = rows[known.phase[told]]
 
     def decide(self) -> Classification:
         """Apply the rules in the order of precedence of `Category`."""

@@ -27,7 +27,7 @@ def run(
     output: Path,
     device: str,
     simulate: str | None,
-    labels: bool,
+    labels: str,
     stacks: str,
     max_entries: int,
     absolute_paths: bool,

@@ -19,9 +19,9 @@ __all__ = ["run"]
 
 
 def run(
-    target: str, arguments: Sequence[str], *, module: bool, output: Path, steps: int | None, simulate: str | None,
+    target: str, arguments: Sequence[str], *, module: bool, output: Path, steps: str | None, simulate: str | None,
     profile: bool, profile_steps: str | None, profile_stacks: bool,
-    device: str, labels: bool, stacks: str, max_entries: int, absolute_paths: bool,
+    device: str, labels: str, stacks: str, max_entries: int, absolute_paths: bool,
 ) -> None:  # fmt: skip
     """Run a script, or with `module` a module, and record it; end as it ends.
 

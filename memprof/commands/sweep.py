@@ -121,7 +121,7 @@ def _finished(planned: Planned, known: Mapping[str, Point], recorder: Mapping[st
         planned,
         point,
         source=SOURCE_OF_DEVICE.get(str(recorder["device"])) if card is None else "simulated",
-        labels=bool(recorder["labels"]),
+        labels=recorder["labels"] != "none",
         card=None if card is None else card_named(card).name,
     )
     if wrong is not None:
