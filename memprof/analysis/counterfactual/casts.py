@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -35,21 +36,27 @@ def sources_of(view: View, wanted: Mask) -> dict[int, int]:
     floating = view.text("dtype", FLOATS) & (known.shape >= 0)
     floating &= ~view.of(Category.WEIGHTS, Category.WEIGHT_CASTS, Category.OPTIMIZER_STATE)
     elements = {row: prod(view.shape(row) or ()) for row in np.flatnonzero(floating).tolist()}
-    freed, dtype, shape = allocations.freed.tolist(), known.dtype.tolist(), known.shape.tolist()
+    born, freed = allocations.born.tolist(), allocations.freed.tolist()
+    dtype, shape = known.dtype.tolist(), known.shape.tolist()
     found: dict[int, int] = {}
     used: set[int] = set()
-    alive: list[int] = []  # in the order of birth
+    alive: list[int] = []  # in the order of birth, as the next
+    of_shape: dict[int, list[int]] = defaultdict(list)
+
+    def last(members: list[int], cast: int) -> int | None:
+        members[:] = [row for row in members if freed[row] > born[cast] and row not in used]
+        fits = (row for row in reversed(members) if dtype[row] != dtype[cast] and elements[row] >= elements[cast])
+        return next(fits, None)
+
     for row in np.argsort(allocations.born, kind="stable").tolist():
         if row not in elements:
             continue
         if wanted[row]:
-            born = int(allocations.born[row])
-            alive = [other for other in alive if freed[other] > born]
-            others = [other for other in reversed(alive) if dtype[other] != dtype[row]]
-            same = [other for other in others if shape[other] == shape[row] and other not in used]
-            views = [other for other in others if elements[other] >= elements[row] and other not in used]
-            if same or views:
-                found[row] = (same or views)[0]
-                used.add(found[row])
+            source = last(of_shape[shape[row]], row)
+            source = last(alive, row) if source is None else source
+            if source is not None:
+                found[row] = source
+                used.add(source)
         alive.append(row)
+        of_shape[shape[row]].append(row)
     return found

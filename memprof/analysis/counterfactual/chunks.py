@@ -63,13 +63,28 @@ def chunks_of(view: View) -> tuple[tuple[Chunk, ...], ...] | None:
     Expected is: the output layer chunk by chunk, then the loss chunk by chunk; backward the loss and then the output
     layer, each from the last chunk to the first.
     """
-    steps = []
-    for step in np.unique(view.account.classification.step[of_head(view) & view.born_in("forward")]).tolist():
-        chunks = _chunks(view, view.account.classification.step == step)
+    broad, head = wide(view), of_head(view)
+    forward, backward = view.born_in("forward"), view.born_in("backward")
+    parts = {
+        "logits": forward & view.text("finer", {"logits"}),
+        "losses": forward & view.text("op", {LOG_SOFTMAX}) & broad,
+        "undone": backward & view.text("op", LOSS_BACKWARD) & broad,
+        "gradients": backward & view.text("op", {LOG_SOFTMAX_BACKWARD}) & broad,
+        "head": forward & head,
+        "head_backward": backward & head,
+        "backward": backward,
+    }
+    order = np.argsort(view.account.replay.allocations.born, kind="stable")
+    steps = view.account.classification.step[order]
+    in_order = {name: order[mask[order]] for name, mask in parts.items()}
+    found = []
+    for step in np.unique(steps[(forward & head)[order]]).tolist():
+        own = view.account.classification.step == step
+        chunks = _chunks(view, {name: rows[own[rows]].tolist() for name, rows in in_order.items()})
         if chunks is None:
             return None
-        steps.append(chunks)
-    return tuple(steps) or None
+        found.append(chunks)
+    return tuple(found) or None
 
 
 def of_head(view: View) -> Mask:
@@ -85,22 +100,12 @@ def wide(view: View) -> Mask:
     return flowing & view.text("shape", lambda text: "," in text and text.rpartition(",")[2] in widths)
 
 
-def _chunks(view: View, own: Mask) -> tuple[Chunk, ...] | None:
+def _chunks(view: View, rows: dict[str, list[int]]) -> tuple[Chunk, ...] | None:
     born, known = view.account.replay.allocations.born, view.account.classification
-    order = np.argsort(born, kind="stable")
-
-    def rows(mask: Mask) -> list[int]:
-        return [row for row in order.tolist() if mask[row]]
-
-    forward, backward = view.born_in("forward") & own, view.born_in("backward") & own
-    logits = rows(forward & view.text("finer", {"logits"}))
-    losses = rows(forward & view.text("op", {LOG_SOFTMAX}) & wide(view))
-    undone = rows(backward & view.text("op", LOSS_BACKWARD) & wide(view))
-    gradients = rows(backward & view.text("op", {LOG_SOFTMAX_BACKWARD}) & wide(view))
-    if not len(logits) == len(losses) == len(undone) == len(gradients) or not logits:
+    logits, losses, undone, head = (rows[name] for name in ("logits", "losses", "undone", "head"))
+    if not len(logits) == len(losses) == len(undone) == len(rows["gradients"]) or not logits:
         return None
-    head = rows(forward & of_head(view))
-    head_backward = rows(backward & of_head(view) & (born > born[undone[-1]]))
+    head_backward = [row for row in rows["head_backward"] if born[row] > born[undone[-1]]]
 
     def kind(row: int) -> tuple[int, int, int]:
         return int(known.op[row]), int(known.dtype[row]), int(known.parameter[row])
@@ -111,7 +116,7 @@ def _chunks(view: View, own: Mask) -> tuple[Chunk, ...] | None:
 
     begins = [0, *(int(born[row]) for row in logits[:-1])]
     starts = [[min((int(born[row]) for row in head if born[row] > begin), default=begin) for begin in begins]]
-    starts += [[int(born[row]) for row in rows] for rows in (losses, undone)]
+    starts += [[int(born[row]) for row in members] for members in (losses, undone)]
     # Backward, a chunk begins with what is made once for each.
     counts = Counter(map(kind, head_backward))
     first = [each for each in counts if counts[each] == len(logits)] or list(counts)
@@ -119,7 +124,7 @@ def _chunks(view: View, own: Mask) -> tuple[Chunk, ...] | None:
     if any(len(each) != len(logits) for each in starts):
         return None
     after_last = [row for row in head_backward if born[row] >= starts[3][-1]][: len(head_backward) // len(logits)]
-    ends = [after(head[-1]), int(born[backward].min()), after(gradients[-1]), after(after_last[-1])]
+    ends = [after(head[-1]), int(born[rows["backward"][0]]), after(rows["gradients"][-1]), after(after_last[-1])]
     spans = [
         [Span(*pair) for pair in zip(begins, [*begins[1:], end], strict=True)]
         for begins, end in zip(starts, ends, strict=True)

@@ -163,7 +163,9 @@ def _checkpointed_loss(view: View) -> Lives | None:
                     if casted[row] and len(order) == 2:
                         end = parts[0][1].end
                     if broad[row] and end is None:
-                        end = room.end
+                        # The gradient of the last chunk goes when it has become that of the part that was copied.
+                        between = chunk.loss_backward.end <= lives.freed[row] < chunk.head_backward.begin
+                        end = parts[3][1].begin if between else room.end
                     added.append((born, lives.freed[row] if end is None else end, int(lives.requested[row])))
         # What the output layer reads is kept for computing it anew.
         first, last = chunks[0], chunks[-1]
@@ -203,6 +205,10 @@ def _small_chunks(view: View) -> Lives | None:
                     size = _share(size, _tokens(view, row) if broad[row] else chunk.tokens, number)
                 born, end = _moved(lives.born[row], parts), _moved(lives.freed[row], parts)
                 assert born is not None  # it is in one of the spans
+                between = chunk.loss_backward.end <= lives.freed[row] < chunk.head_backward.begin
+                if broad[row] and between and number < count - 1:
+                    # Only of the last one a part was copied; the gradient of the others is the output layer's own.
+                    end = _moved(chunk.head_backward.begin + 1.5, parts)
                 added.append((born, lives.freed[row] if end is None else end, size))
     # What copies a part of the last chunk, and its gradient, is of the last small one.
     requested = lives.requested.copy()

@@ -71,20 +71,26 @@ class Lives:
             stream=np.append(self.stream, np.full(len(rows), stream, np.int64)),
         )
 
+    def highest(self) -> int:
+        """Return the highest sum of requested bytes."""
+        rows = self.freed > self.born
+        times = np.concatenate([self.born[rows], self.freed[rows]])
+        changes = np.concatenate([self.requested[rows], -self.requested[rows]])
+        # A free comes before an allocation of the same moment.
+        order = np.lexsort((changes, times))
+        return int(np.cumsum(changes[order]).max(initial=0))
+
     def peak(self) -> int:
         """Return the highest allocated bytes, as the caching allocator would have it, with its rounding."""
-        rows = np.flatnonzero((self.requested > 0) & (self.freed > self.born))
-        born, freed, requested = self.born[rows], self.freed[rows], self.requested[rows]
-        leaving = np.flatnonzero(freed < self.end)
-        # A free comes before an allocation of the same moment; rows that were there first come in their own order.
-        times = np.concatenate([born, freed[leaving]])
-        order = np.lexsort((np.append(np.ones(len(rows)), np.zeros(len(leaving))), times))
         if not self.cached:
-            changes = np.concatenate([requested, -requested[leaving]])[order]
-            return int(np.cumsum(changes).max(initial=0))
+            return self.highest()
+        rows = np.flatnonzero((self.requested > 0) & (self.freed > self.born))
+        leaving = np.flatnonzero(self.freed[rows] < self.end)
+        times = np.concatenate([self.born[rows], self.freed[rows][leaving]])
+        order = np.lexsort((np.append(np.ones(len(rows)), np.zeros(len(leaving))), times))
         allocator = CachingAllocator(self.settings)
         places: dict[int, int] = {}
-        streams, sizes = self.stream[rows].tolist(), requested.tolist()
+        streams, sizes = self.stream[rows].tolist(), self.requested[rows].tolist()
         going = leaving.tolist()
         for step in order.tolist():
             if step < len(rows):
