@@ -32,6 +32,7 @@ _TRIED = 20
 Known = tuple[Convolution, tuple["int | None", "int | None", "int | None"]]
 
 
+@lru_cache(maxsize=1 << 14)
 def estimate(convolution: Convolution, which: Pass) -> int:
     """Return a guess at the workspace in bytes; 0 where nothing like it was recorded."""
     return _all_neighbours().estimate(convolution, which)

@@ -1,0 +1,1 @@
+"""Cases of `truth_runs`, by kind; each module has its ``CASES``."""

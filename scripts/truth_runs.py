@@ -1,0 +1,108 @@
+# ruff: noqa: INP001, E402  # a script, not a package; the allocator's settings must be there before torch is
+"""A second round of runs that the simulation is checked on: predicted and written down before they are measured.
+
+    python scripts/truth_runs.py CASE OUTPUT.json.gz [SNAPSHOT.pickle]     # "list" prints the names
+
+Runs on the ``cuda`` device that is there, and writes the allocator's figures and all that it was asked for; and torch's
+snapshot, if a file for it is named.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+SETTINGS = dict.fromkeys(("llama_expandable", "unet_expandable", "neox_lora_expandable"), "expandable_segments:True")
+"""Cases that are measured under ``PYTORCH_CUDA_ALLOC_CONF``."""
+if __name__ == "__main__" and sys.argv[1] in SETTINGS:
+    os.environ["PYTORCH_CUDA_ALLOC_CONF"] = SETTINGS[sys.argv[1]]
+warnings.filterwarnings("ignore")
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from truth_cases import attention, encoders, inference, language, limits, lora, trainers, vision
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["CASES", "events_of", "run"]
+
+MODULES = (language, attention, encoders, lora, vision, trainers, inference, limits)
+CASES: dict[str, Callable[[], Any]] = {name: case for module in MODULES for name, case in module.CASES.items()}
+"""A case returns the batch size at which it failed, if it is one that looks for it."""
+
+
+def run(name: str) -> Any:
+    """Run one case with a fixed seed."""
+    torch.manual_seed(0)
+    return CASES[name]()
+
+
+def events_of(trace: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a device's trace in short.
+
+    ``actions`` has a letter for each entry: ``a`` alloc, ``f`` free requested, ``s`` segment, ``r`` its release;
+    ``values`` has bytes for ``a`` and ``s``, the number of the ``a`` that is freed for ``f`` (-1: born before), and
+    an index into ``addresses`` for ``r``; ``addresses`` are those of the ``s``.
+    """
+    letters = {
+        "alloc": "a", "free_requested": "f", "segment_alloc": "s", "segment_map": "s",
+        "segment_free": "r", "segment_unmap": "r",
+    }  # fmt: skip
+    actions, values, addresses = [], [], []
+    live: dict[int, int] = {}
+    segments: dict[int, int] = {}
+    born = 0
+    for entry in trace:
+        letter = letters.get(entry["action"])
+        if letter is None:
+            continue
+        actions.append(letter)
+        address, size = entry["addr"], entry["size"]
+        if letter == "a":
+            live[address] = born
+            born += 1
+            values.append(size)
+        elif letter == "f":
+            values.append(live.pop(address, -1))
+        elif letter == "s":
+            segments[address] = len(addresses)
+            addresses.append(address)
+            values.append(size)
+        else:
+            values.append(segments.get(address, -1))
+    return {"actions": "".join(actions), "values": values, "addresses": addresses}
+
+
+def main() -> None:
+    """Run one case and write what the allocator was asked for."""
+    if sys.argv[1] == "list":
+        sys.stdout.write("\n".join(CASES) + "\n")
+        return
+    torch.cuda.memory._record_memory_history(context=None, max_entries=1_000_000)
+    failed_at = run(sys.argv[1])
+    figures = {
+        "case": sys.argv[1],
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name(0),
+        "alloc_conf": SETTINGS.get(sys.argv[1], ""),
+        "allocated": torch.cuda.max_memory_allocated(),
+        "reserved": torch.cuda.max_memory_reserved(),
+        "failed_at": failed_at,
+        **events_of(torch.cuda.memory._snapshot()["device_traces"][0]),
+    }
+    if len(sys.argv) > 3:
+        torch.cuda.memory._dump_snapshot(sys.argv[3])
+    Path(sys.argv[2]).write_bytes(gzip.compress(json.dumps(figures, separators=(",", ":")).encode()))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
