@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The main job on this machine: capture a LoRA step, plain and 4-bit, and say where every byte went.
+# The whole question on this machine: what does 4-bit save, up to which batch size, and what fits? Plain and nf4 over
+# micro-batches of 1 to 32 samples of 1,037 tokens, on this machine's GPU, or without one on a simulated H200 and T4.
 # Usage: scripts/demo.sh DIRECTORY_OF_PYTHON
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -8,28 +9,20 @@ mkdir -p out
 
 show() { printf '\n\033[1m$ memprof %s\033[0m\n' "$*"; "$bin/python" -m memprof "$@"; }
 
+run=(--mbs 1,2,4,8,16,32 --quant none,bnb.nf4 --force)
+
 if "$bin/python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
-    run=(--mbs 16 --precision 16-mixed)
+    show sweep "${run[@]}" -o out/gpu
+    show growth out/gpu
+    show breakdown out/gpu/pythia-70m_16-mixed_bnb.nf4_seq1037_mbs8.pickle --top 5
 else
-    # 16-mixed at length 1037 takes minutes on a CPU; the categories are the same.
-    run=(--mbs 4 --precision bf16-mixed --seq 128 --device cpu)
+    echo "No GPU is here: real PyTorch over a simulated allocator, on two cards that are not here."
+    show sweep "${run[@]}" --simulate h200 -o out/h200
+    show sweep "${run[@]}" --simulate t4 -o out/t4
+    show growth out/h200
+    show growth out/t4
+    echo
+    echo "And what an H200 really did (traces/README.md says how it was recorded), beside its simulation:"
+    show compare traces/h200-pythia-70m-16-mixed-bnb.nf4-mbs16.pickle \
+        out/h200/pythia-70m_16-mixed_bnb.nf4_seq1037_mbs16.pickle --top 5
 fi
-
-echo "First, what was recorded on an H200 (traces/README.md says how): Pythia-70m, LoRA, 4-bit, micro batch 16."
-recorded=traces/h200-pythia-70m-16-mixed-bnb.nf4-mbs16.pickle
-show breakdown "$recorded" --top 5
-
-echo
-echo "The same run on an H200 that is not there: real PyTorch over a simulated allocator, compared with the recording."
-if show capture --mbs 16 --quant bnb.nf4 --precision 16-mixed --simulate h200 -o out/simulated.pickle; then
-    show compare "$recorded" out/simulated.pickle --top 5
-else
-    echo "(This torch cannot be simulated on, as said above; the rest goes on.)"
-fi
-
-echo
-echo "Now the training step on this machine itself, plain and 4-bit."
-show capture "${run[@]}" -o out/plain.pickle
-show capture "${run[@]}" --quant bnb.nf4 -o out/nf4.pickle
-show breakdown out/plain.pickle --top 5
-show breakdown out/nf4.pickle --top 5

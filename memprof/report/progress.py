@@ -27,7 +27,8 @@ __all__ = ["bar", "steps"]
 def bar(label: str, total: int) -> Iterator[Callable[[int, int], None]]:
     """Show a bar while the block runs; yields a function that takes what is done and the whole."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=make_console(stderr=True), transient=True) as progress:
+    console = make_console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(label, total=total)
         yield lambda done, whole: progress.update(task, completed=done, total=whole)
 
@@ -42,8 +43,10 @@ def steps() -> Iterator[Callable[[str, int, int], None]]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
+    console = make_console(stderr=True)
+    off = not console.is_terminal  # rich would print an empty line
     # No thread that refreshes: it would collect garbage of the run, whose frees the profiler then misses.
-    with Progress(*columns, console=make_console(stderr=True), transient=True, auto_refresh=False) as progress:
+    with Progress(*columns, console=console, transient=True, auto_refresh=False, disable=off) as progress:
         task = progress.add_task("starting", total=None)
 
         def tell(text: str, done: int, whole: int) -> None:
