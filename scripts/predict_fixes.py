@@ -1,10 +1,11 @@
 """What fixes are predicted to come to on runs that the predictions were not made on, and what they came to.
 
-    python scripts/predict_fixes.py predict DIRECTORY      # captures without a fix: writes the predictions
+    python scripts/predict_fixes.py predict DIRECTORY N    # captures without a fix: writes predictions, as round N
     python scripts/predict_fixes.py simulated DIRECTORY    # captures with the fixes: adds what they came to
     python scripts/predict_fixes.py measured DIRECTORY     # the same of a card: the JSON of memprof capture --json
 
-Predictions that are in the file are never changed: only what has none yet is added.
+Predictions that are in the file are never changed: only what has none yet is added. What a round missed may have taught
+the rules something; the next round is of other runs.
 """
 
 # ruff: noqa: INP001, T201 - a script, and the path is set first
@@ -44,6 +45,7 @@ def _key(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _predict(folder: Path, rows: dict[Any, Any], document: dict[str, Any]) -> None:
+    number = int(sys.argv[3])
     for path in sorted(folder.glob("*.pickle")):
         trace = load(path)
         config = trace.made_by["config"]
@@ -52,7 +54,7 @@ def _predict(folder: Path, rows: dict[Any, Any], document: dict[str, Any]) -> No
         document["predicted_with"] = {"torch": (trace.environment or {}).get("torch"), "source": trace.source.value}
         run = view_of(open_account(trace, trace.devices[0]))
         for fix in PREDICTIONS:
-            row = {name: config[name] for name in SETTINGS} | {"fix": fix, "before_bytes": run.peak}
+            row = {name: config[name] for name in SETTINGS} | {"fix": fix, "before_bytes": run.peak, "round": number}
             if rows.get(_key(row), {}).get("predicted_bytes") is None:
                 rows[_key(row)] = row | {"predicted_bytes": predict(fix, run)}
 

@@ -14,9 +14,19 @@ from memprof.categories.category import Category
 if TYPE_CHECKING:
     from memprof.analysis.findings.view import Mask, View
 
-__all__ = ["FLOATS", "casts", "sources_of"]
+__all__ = ["FLOATS", "activated", "casts", "in_float32_norms", "sources_of"]
 
 FLOATS = frozenset({"float32", *HALF})
+ACTIVATION_FUNCTIONS = frozenset(
+    {f"aten::{name}" for name in ("gelu", "silu", "relu", "sigmoid", "tanh", "leaky_relu")}
+)
+"""What they return has the dtype of what they get, under autocast too."""
+ROOT = "aten::rsqrt"
+"""Norms that are written in Python take it; they do so in float32 (``RMSNorm`` of litgpt and of transformers)."""
+
+
+SOON = 64
+"""Allocations before an activation function's within which its input was made."""
 
 
 def casts(view: View) -> Mask:
@@ -60,3 +70,43 @@ def sources_of(view: View, wanted: Mask) -> dict[int, int]:
         alive.append(row)
         of_shape[shape[row]].append(row)
     return found
+
+
+def activated(view: View) -> dict[int, int]:
+    """Return what activation functions made in forward, and of what each: of its size and dtype, and made last."""
+    made = view.text("op", ACTIVATION_FUNCTIONS) & view.born_in("forward")
+    allocations, known = view.account.replay.allocations, view.account.classification
+    order = np.argsort(allocations.born, kind="stable")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    found: dict[int, int] = {}
+    for row in np.flatnonzero(made).tolist():
+        before = order[max(0, place[row] - SOON) : place[row]][::-1]
+        like = (known.dtype[before] == known.dtype[row]) & (allocations.requested[before] == allocations.requested[row])
+        like &= allocations.freed[before] > allocations.born[row]
+        if np.any(like):
+            found[row] = int(before[like][0])
+    return found
+
+
+def in_float32_norms(view: View) -> Mask:
+    """Tell what is in float32 because a norm that is written in Python computes so: its own, and what it reads.
+
+    In a run in float32 it reads what was there before; in one in half precision it makes a float32 copy of that, which
+    autograd saves in its place.
+    """
+    known = view.account.classification
+    inside = view.text("module", view.texts("module", view.text("op", {ROOT}) & view.born_in("forward")))
+    single = view.text("dtype", {"float32"})
+    mask = inside & single
+    if not np.any(inside):
+        return mask
+    kept = known.saved & single & view.born_in("forward") & (known.shape >= 0)
+    last, within = None, False
+    for row in np.argsort(view.account.replay.allocations.born, kind="stable").tolist():
+        if inside[row] and not within and last is not None:
+            mask[last] = True
+        within = bool(inside[row])
+        if kept[row] and not within:
+            last = row
+    return mask

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memprof.analysis.counterfactual.casts import casts, sources_of
+from memprof.analysis.counterfactual.casts import activated, casts, in_float32_norms, sources_of
 from memprof.analysis.counterfactual.chunks import (
     LOG_SOFTMAX,
     LOG_SOFTMAX_BACKWARD,
@@ -51,7 +51,8 @@ def predict(fix: str, view: View) -> int | None:
 def _autocast_output(view: View) -> Lives | None:
     """Let quantized layers return half precision, and what is computed from it be so up to where autocast wants more.
 
-    Of that only what is cast to half anyway is known; a tensor that autograd saved in float32 is needed as it is.
+    Of that is known what is cast to half anyway, unless autograd saved it in float32, and what an activation function
+    makes of a layer's output.
     """
     lives, cast = lives_of(view), casts(view) & ~view.of(Category.DEQUANTIZED)
     if "mixed" not in str(view.config.get("precision")):
@@ -69,6 +70,7 @@ def _autocast_output(view: View) -> Lives | None:
     sources = {row: source for row, source in sources.items() if outputs[row] or (down[row] and not fixed[source])}
     touched = np.zeros(len(lives), np.bool_)
     touched[[row for pair in sources.items() for row in pair]] = True
+    touched[[row for row, source in activated(view).items() if touched[source]]] = True
     requested = np.where(touched & single, lives.requested // 2, lives.requested)
     lives = _united(lives.having(requested=requested), sources)
     return _half_loss(view, lives) if np.any(outputs & wide(view)) else lives
@@ -109,7 +111,7 @@ def _half_loss(view: View, lives: Lives) -> Lives | None:
 def _bf16_true(view: View) -> Lives:
     """Halve what is in float32, but for quantization's own numbers; no cast is left: source and copy are one."""
     lives = lives_of(view)
-    single = view.text("dtype", {"float32"}) & ~view.text("finer", {"quant_state"})
+    single = view.text("dtype", {"float32"}) & ~view.text("finer", {"quant_state"}) & ~in_float32_norms(view)
     lives = lives.having(requested=np.where(single, lives.requested // 2, lives.requested))
     return _united(lives, sources_of(view, casts(view))).without(view.of(Category.WEIGHT_CASTS))
 
