@@ -80,8 +80,13 @@ def _kind(error: Exception) -> str:
 def _figures(device: SimulatedDevice | None) -> dict[str, Any]:
     if device is None:
         return {}
-    low, high = device.reserved_range()
-    return {"figures": device.figures(), "reserved_range": [low, high], "device": device.describe()}
+    ranges = device.peak_ranges()
+    return {
+        "figures": device.figures(),
+        "allocated_range": list(ranges.allocated),
+        "reserved_range": list(ranges.reserved),
+        "device": device.describe(),
+    }
 
 
 def _write(path: Path, status: dict[str, Any]) -> None:

@@ -13,9 +13,9 @@ from memprof.simulate.cards import Card, card_named
 from memprof.simulate.checkpoints import install_checkpoints
 from memprof.simulate.device import Device
 from memprof.simulate.host_weights import install_host_weights
+from memprof.simulate.peak_ranges import PeakRanges, peak_ranges
 from memprof.simulate.refusals import install_refusals
 from memprof.simulate.registration import register_device
-from memprof.simulate.reserved import reserved_range
 from memprof.simulate.runtime import CUDA_VERSION, CUDNN_VERSION, install_runtime
 from memprof.simulate.selftest import self_test
 from memprof.simulate.settings import settings_of_environment
@@ -78,8 +78,12 @@ class SimulatedDevice:
 
     def reserved_range(self) -> tuple[int, int]:
         """Return the least and the largest reserved peak that other addresses of segments could have led to."""
+        return self.peak_ranges().reserved
+
+    def peak_ranges(self) -> PeakRanges:
+        """Return the least and the largest peaks that other addresses of segments could have led to."""
         with self._device.memory.held():
-            return reserved_range(self._device.memory.allocator)
+            return peak_ranges(self._device.memory.allocator)
 
     def begin(self, capacity: int | None = None) -> None:
         """Begin anew with an empty device; tensors that are still alive lose their memory.

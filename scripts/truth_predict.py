@@ -1,0 +1,110 @@
+# ruff: noqa: INP001  # a script, not a package
+"""Predict all cases of ``scripts/truth_runs.py``, each in a process of its own.
+
+    python scripts/truth_predict.py OUTPUT.json [--only CASE,...] [--events DIRECTORY]
+
+Writes figures, and with ``--events`` all that was asked for, for comparing event by event.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RUNS = ROOT / "scripts/truth_runs.py"
+
+
+def names() -> list[str]:
+    """Return the cases in order."""
+    result = subprocess.run(  # noqa: S603  # our own script
+        [sys.executable, str(RUNS), "list"], capture_output=True, text=True, check=True, cwd=ROOT, env=environment("")
+    )
+    return result.stdout.split()
+
+
+def environment(settings: str) -> dict[str, str]:
+    """Return the environment of a child."""
+    inherited = {name: value for name, value in os.environ.items() if "ALLOC_CONF" not in name}
+    return {**inherited, "PYTHONPATH": str(ROOT), "PYTORCH_CUDA_ALLOC_CONF": settings}
+
+
+def settings_of(case: str) -> str:
+    """Return the allocator's settings of a case, which are there before torch is."""
+    names = re.search(r"dict\.fromkeys\(\s*\(([^)]*)\),\s*\"([^\"]*)\"", RUNS.read_text(encoding="utf-8"))
+    return names[2] if names is not None and f'"{case}"' in names[1] else ""
+
+
+def predict(case: str, events: Path) -> dict[str, Any]:
+    """Run one case on the simulated card; leave its events in a folder and return its figures."""
+    started = time.perf_counter()
+    recorded, status = events / f"{case}.json.gz", events / f"{case}.status.json"
+    subprocess.run(  # noqa: S603  # our own script
+        [
+            *(sys.executable, "-m", "memprof.simulate", "--card", "h200", "--status", str(status)),
+            *(str(RUNS), case, str(recorded)),
+        ],
+        capture_output=True,
+        timeout=300,
+        check=False,
+        cwd=ROOT,
+        env=environment(settings_of(case)),
+    )
+    seconds = round(time.perf_counter() - started, 1)
+    found: dict[str, Any] = {"case": case, "seconds": seconds}
+    ended = json.loads(status.read_text(encoding="utf-8"))
+    if ended["status"] != "ok":
+        return {**found, ended["status"]: ended["message"]}
+    figures = json.loads(gzip.decompress(recorded.read_bytes()))
+    found |= {name: figures[name] for name in ("allocated", "reserved", "failed_at")}
+    found |= {name: ended[name] for name in ("allocated_range", "reserved_range")}
+    found["caveats"] = [
+        [each["kind"], each["what"], each["count"], each["bytes"]] for each in ended["device"]["caveats"]
+    ]
+    return found
+
+
+def main() -> None:
+    """Predict the cases, one after the other."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--only", default="", help="cases, with commas")
+    parser.add_argument("--events", type=Path, help="folder for what each case asked for")
+    options = parser.parse_args()
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],  # noqa: S607  # found on the path, as every git
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    versions = ", ".join(
+        f"{name} {importlib.metadata.version(name)}"
+        for name in ("torch", "transformers", "peft", "bitsandbytes", "lightning")
+    )
+    made_by = f"python scripts/truth_predict.py, at commit {commit.stdout.strip()}, {versions}; card h200"
+    chosen = options.only.split(",") if options.only else names()
+    with tempfile.TemporaryDirectory() as scratch:
+        events = options.events or Path(scratch)
+        events.mkdir(parents=True, exist_ok=True)
+        predicted = []
+        for case in chosen:
+            predicted.append(predict(case, events))
+            sys.stdout.write(json.dumps({k: v for k, v in predicted[-1].items() if k != "caveats"}) + "\n")
+            sys.stdout.flush()
+    text = json.dumps({"made_by": made_by, "predicted": predicted}, indent=1)
+    options.output.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
