@@ -1,7 +1,9 @@
 # ruff: noqa: INP001  # a script, not a package
 """The training runs that predictions are compared on: each builds a model and trains two steps on ``cuda``.
 
-They run unchanged on a real card (`python scripts/prediction_runs.py ROW.json`) and on the simulated one.
+They run unchanged on a real card and on the simulated one:
+
+    python scripts/prediction_runs.py NAME OUTPUT.json.gz     # NAME: a row of tests/simulate/data/measured.json
 """
 
 from __future__ import annotations
@@ -13,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from recorded_events import events_of, write_events
 
 __all__ = ["run"]
 
@@ -125,13 +130,20 @@ def _optimizer(name: str, parameters: list[torch.nn.Parameter]) -> torch.optim.O
 
 
 def main() -> None:
-    """Run one row on the device that is there and print the allocator's figures."""
-    run(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    """Run one row on the device that is there and write the allocator's figures and events."""
+    rows = json.loads((Path(__file__).parents[1] / "tests/simulate/data/measured.json").read_text(encoding="utf-8"))
+    config = next(row["config"] for row in rows if row["name"] == sys.argv[1])
+    torch.cuda.memory._record_memory_history(context=None, max_entries=1_000_000)
+    run(config)
     figures = {
+        "case": sys.argv[1],
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name(0),
         "allocated": torch.cuda.max_memory_allocated(),
         "reserved": torch.cuda.max_memory_reserved(),
+        **events_of(torch.cuda.memory._snapshot()["device_traces"][0]),
     }
-    sys.stdout.write(json.dumps(figures) + "\n")
+    write_events(Path(sys.argv[2]), figures)
 
 
 if __name__ == "__main__":
