@@ -301,7 +301,8 @@ PAGE = """# Side by side: what other estimators say of the same runs
 
 Written by `scripts/side_by_side.py` with torch-kitsune {kitsune}, accelerate {accelerate}, transformers {transformers},
 torch {torch}, without a GPU and without the hub. Bytes. Measured on one H200 with torch 2.11+cu130; figures that end
-in six zeros were rounded to a megabyte, and are not met to the byte for that reason. memprof's are those of `docs/predictions.json` and `docs/wider-predictions.json`.
+in six zeros were rounded to a megabyte, and are not met to the byte for that reason. memprof's are those of
+`docs/predictions.json` and `docs/wider-predictions.json`.
 
 The three answer different questions. What each number claims to be:
 
@@ -333,7 +334,7 @@ estimate asks, where they are quantized later), the dtype that is computed in, r
 ## All of a model, with Adam
 
 Six runs of `docs/wider.md` that train every parameter with AdamW, one or more of each kind of model. That page has all
-runs, also those that memprof misses: convolutions are its worst.
+runs, also those that memprof misses.
 
 {full}
 """
