@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from memprof.analysis.crossover_causes import CauseDifference, cause_differences
+from memprof.analysis.growth_findings import Explanation, explain_gap
 from memprof.categories.category import CATEGORIES, Category
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Crossover:
     """`b` minus `a` in bytes per unit of what grows, there."""
     causes: tuple[CauseDifference, ...]
     """The same by cause, largest per unit first; their `per_sample` sum to that of all categories."""
+    explained_by: tuple[Explanation, ...]
+    """Findings of the configuration that needs less below, and not of the other: what makes it grow faster."""
 
 
 def find_crossovers(groups: Sequence[GrowthGroup]) -> tuple[Crossover, ...]:
@@ -116,6 +119,8 @@ def _crossing(
     )
     measured = [{each.at: each.point.figures for each in group.measured} for group in groups]
     ends = [(_certain(figures[left]), _certain(figures[right])) for figures in measured]
+    points = [{each.at: each.point for each in group.measured} for group in groups]
+    dear = 0 if gap[0] > 0 else 1
     paid, per_sample = {}, {}
     for category in CATEGORIES:
         (mine_left, mine_right), (their_left, their_right) = (
@@ -137,6 +142,12 @@ def _crossing(
         paid_by=paid,
         per_sample=per_sample,
         causes=cause_differences(ends[0], ends[1], interval),
+        explained_by=explain_gap(
+            (points[dear][left], points[dear][right]),
+            (points[1 - dear][left], points[1 - dear][right]),
+            interval,
+            abs(slope),
+        ),
     )
 
 

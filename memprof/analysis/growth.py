@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from memprof.analysis.breaks import Break, find_breaks
 from memprof.analysis.crossover import Crossover, find_crossovers
 from memprof.analysis.fit import Line, Parabola, fit_line, fit_parabola, fit_pieces
+from memprof.analysis.growth_findings import GrowthFinding, grown_findings
 from memprof.analysis.sweep import Amount
 from memprof.categories.category import CATEGORIES, Category
 from memprof.errors import InputError, UsageError
@@ -78,6 +79,8 @@ class GrowthGroup:
     own_maximum: Mapping[Category, Fit]
     causes: Mapping[tuple[Category, str | None], Fit]
     """At the peak, by category and what `by` asked for; empty without `by`."""
+    findings: tuple[GrowthFinding, ...]
+    """Named causes, most bytes at the largest point first; empty where there is no total."""
 
     @property
     def measured(self) -> tuple[GrowthPoint, ...]:
@@ -161,11 +164,13 @@ def measure_growth(
 def _group(members: list[GrowthPoint], over: str, by: str | None) -> GrowthGroup:
     members = sorted(members, key=lambda member: member.at)
     ok: dict[int, Figures] = {}
+    found: dict[int, Point] = {}
     for member in members:
         if member.point.status == "ok" and member.point.figures is not None:
             if member.at in ok:
                 raise InputError(f"{member.point.file}: a second capture of the same configuration; remove one of them")
             ok[member.at] = member.point.figures
+            found[member.at] = member.point
     config = {name: value for name, value in members[0].point.config.items() if name != over}
 
     def fit(
@@ -179,6 +184,7 @@ def _group(members: list[GrowthPoint], over: str, by: str | None) -> GrowthGroup
         return fitted
 
     enough = len(ok) > 1
+    total = fit(lambda figures: figures.peak)
     causes = sorted(
         {(cause.category, getattr(cause, by)) for figures in ok.values() for cause in figures.causes} if by else (),
         key=lambda cause: (cause[0].code, cause[1] or ""),
@@ -186,7 +192,7 @@ def _group(members: list[GrowthPoint], over: str, by: str | None) -> GrowthGroup
     return GrowthGroup(
         config=config,
         points=tuple(members),
-        total=fit(lambda figures: figures.peak),
+        total=total,
         reserved=fit(lambda figures: figures.reserved, breaks=False),
         device_used=fit(lambda figures: figures.device_used, breaks=False),
         first_step=fit(lambda figures: figures.first_step),
@@ -213,6 +219,7 @@ def _group(members: list[GrowthPoint], over: str, by: str | None) -> GrowthGroup
         }
         if enough
         else {},
+        findings=() if total is None else grown_findings(found, total.last),
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from memprof.analysis.account import open_account
 from memprof.analysis.caller import caller_of
+from memprof.analysis.findings.registry import find_all
 from memprof.analysis.groups import group_live
 from memprof.analysis.moment import step_phases
 from memprof.analysis.state import state_at
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from memprof.analysis.account import DeviceAccount
+    from memprof.analysis.findings.finding import Finding
     from memprof.trace.model import Trace
 
 __all__ = ["Amount", "Cause", "Figures", "PeakPlace", "Point", "collapse_layers", "point_of"]
@@ -95,6 +97,8 @@ class Point:
     labelled: bool = False
     source: str | None = None
     environment: Mapping[str, Any] | None = None
+    findings: tuple[Finding, ...] = ()
+    """What was found at the peak, however few bytes it takes."""
 
 
 def collapse_layers(module: str | None) -> str | None:
@@ -147,6 +151,7 @@ def point_of(trace: Trace, name: str) -> Point:
         labelled=account.device.labels is not None,
         source=trace.source.value,
         environment=trace.environment,
+        findings=find_all(account, worth=0.0),
     )
 
 

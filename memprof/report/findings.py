@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from memprof.analysis.findings import Evidence, Explained, Finding
 
-__all__ = ["finding_line", "findings_json", "findings_report"]
+__all__ = ["evidence_table", "finding_json", "finding_line", "findings_json", "findings_report"]
 
 SHOWN = 6
 """Evidence rows shown of a finding; the JSON has all."""
@@ -47,21 +47,25 @@ def findings_report(explained: Sequence[Explained]) -> Lines:
 def findings_json(explained: Sequence[Explained]) -> list[dict[str, Any]]:
     """Turn everything that was found into plain values."""
     return [
-        {
-            "id": finding.id,
-            "title": finding.title,
-            "category": finding.category,
-            "bytes": finding.size,
-            "bytes_per_sample": finding.per_sample,
-            "certainty": finding.certainty.value,
-            "evidence": [_evidence_json(row) for row in finding.evidence],
-            "fix": finding.fix,
-            "file": each.file,
-            "device": each.device,
-        }
+        {**finding_json(finding), "file": each.file, "device": each.device}
         for each in explained
         for finding in each.findings
     ]
+
+
+def finding_json(finding: Finding) -> dict[str, Any]:
+    """Turn one finding into plain values."""
+    return {
+        "id": finding.id,
+        "title": finding.title,
+        "category": finding.category,
+        "bytes": finding.size,
+        "bytes_per_sample": finding.per_sample,
+        "gives_back_bytes": finding.gives_back,
+        "certainty": finding.certainty.value,
+        "evidence": [_evidence_json(row) for row in finding.evidence],
+        "fix": finding.fix,
+    }
 
 
 def _evidence_json(row: Evidence) -> dict[str, Any]:
@@ -93,12 +97,25 @@ def _finding(number: int, finding: Finding) -> list[RenderableType]:
     share = f"{finding.id}, {finding.category}, {finding.certainty.value}"
     if finding.per_sample is not None:
         share += f", {format_bytes(round(finding.per_sample))} per sample"
+    if finding.gives_back is not None:
+        share += f"; without it the peak is {format_bytes(finding.gives_back)} lower"
+    indent = (0, 0, 0, 3)
+    return [
+        title,
+        Padding(Text(share, style="dim"), indent),
+        Padding(evidence_table(finding), indent),
+        Padding(Text(f"fix: {clean(finding.fix, 400)}"), (0, 0, 1, 3)),
+    ]
+
+
+def evidence_table(finding: Finding, shown: int = SHOWN) -> Table:
+    """Render the rows that a finding rests on, largest first."""
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(justify="right")
     table.add_column(justify="right")
     for _ in range(3):
         table.add_column(overflow="fold")
-    for row in finding.evidence[:SHOWN]:
+    for row in finding.evidence[:shown]:
         table.add_row(
             format_bytes(row.size),
             f"{format_count(row.count)} x",
@@ -106,7 +123,7 @@ def _finding(number: int, finding: Finding) -> list[RenderableType]:
             clean(row.op or "", 60),
             clean(row.dtype or "", 20),
         )
-    rest = finding.evidence[SHOWN:]
+    rest = finding.evidence[shown:]
     if rest:
         table.add_row(
             format_bytes(sum(row.size for row in rest)),
@@ -115,10 +132,4 @@ def _finding(number: int, finding: Finding) -> list[RenderableType]:
             "",
             "",
         )
-    indent = (0, 0, 0, 3)
-    return [
-        title,
-        Padding(Text(share, style="dim"), indent),
-        Padding(table, indent),
-        Padding(Text(f"fix: {clean(finding.fix, 400)}"), (0, 0, 1, 3)),
-    ]
+    return table

@@ -6,16 +6,20 @@ from typing import TYPE_CHECKING
 
 from rich.console import Group as Lines
 from rich.console import RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from memprof.categories.category import CATEGORIES
 from memprof.report.console import COLORS
+from memprof.report.findings import evidence_table
 from memprof.report.growth_words import (
     break_words,
     cause_words,
     config_name,
     crossover_words,
+    explanation_words,
+    finding_words,
     per_unit,
     shared_config,
     unit_of,
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["growth_report"]
 
+EVIDENCE = 3
+"""Rows of evidence of a finding; ``memprof explain`` shows more."""
 CAUSES = 12
 """How many causes of a category are listed with ``--by``."""
 
@@ -49,6 +55,13 @@ def growth_report(growth: Growth) -> Lines:
             Text.assemble(("break  ", "yellow"), (where, "bold"), f": {text}")
             for where, text in break_words(growth, group)
         ]
+        for found in group.findings:
+            parts.append(
+                Text.assemble(
+                    ("finding  ", "bold cyan"), (found.finding.id, "bold"), f": {finding_words(growth, found)}"
+                )
+            )
+            parts.append(Padding(evidence_table(found.finding, EVIDENCE), (0, 0, 0, 2)))
         if growth.by:
             parts += [Text(), _causes(growth, growth.by, group)]
     for crossover in growth.crossovers:
@@ -139,5 +152,7 @@ def _crossover(growth: Growth, crossover: Crossover) -> Iterable[Text]:
     yield Text.assemble(("crossover  ", "bold magenta"), (where, "bold"), f": {text}")
     heading, causes = cause_words(growth, crossover)
     yield Text(heading)
+    for explanation in explanation_words(growth, crossover):
+        yield Text.assemble(("  because  ", "bold cyan"), explanation)
     for size, cause in causes:
         yield Text(f"  {size:>11}  {cause}")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from memprof.report.findings import finding_json
+
 if TYPE_CHECKING:
     from fractions import Fraction
 
     from memprof.analysis.crossover import Crossover
     from memprof.analysis.fit import Line
     from memprof.analysis.growth import Fit, Growth, GrowthGroup, GrowthPoint
+    from memprof.analysis.growth_findings import GrowthFinding
 
 __all__ = ["growth_json"]
 
@@ -24,8 +27,27 @@ def growth_json(growth: Growth) -> dict[str, Any]:
         "by": growth.by,
         "groups": [_group(group, growth.by) for group in growth.groups],
         "crossovers": [_crossover(crossover) for crossover in growth.crossovers],
-        "findings": [],
+        "findings": [
+            _finding(found, number, growth.over)
+            for number, group in enumerate(growth.groups)
+            for found in group.findings
+        ],
         "notes": list(growth.notes),
+    }
+
+
+def _finding(found: GrowthFinding, number: int, over: str) -> dict[str, Any]:
+    unit = {"mbs": "sample", "seq": "token"}[over]
+    return {
+        **finding_json(found.finding),
+        "bytes_per_sample": _number(found.slope) if over == "mbs" and found.finding.per_sample is not None else None,
+        f"bytes_per_{unit}": _number(found.slope) if found.finding.per_sample is not None else None,
+        f"gives_back_bytes_per_{unit}": _number(found.given_back),
+        f"total_bytes_per_{unit}": _number(found.total),
+        f"total_bytes_per_{unit}_without": _number(found.without),
+        "group": number,
+        "at": found.at,
+        "file": found.file,
     }
 
 
@@ -112,6 +134,15 @@ def _crossover(crossover: Crossover) -> dict[str, Any]:
         "predicted_from_lines": _number(crossover.predicted),
         "paid_by": {category.value: size for category, size in crossover.paid_by.items()},
         "paid_per_sample": {category.value: float(size) for category, size in crossover.per_sample.items()},
+        "explained_by": [
+            {
+                "finding": each.finding.id,
+                "title": each.finding.title,
+                "bytes_per_unit": float(each.per_unit),
+                "share": float(each.share),
+            }
+            for each in crossover.explained_by
+        ],
         "causes": [
             {
                 "category": cause.category.value,

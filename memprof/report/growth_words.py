@@ -14,12 +14,15 @@ if TYPE_CHECKING:
     from memprof.analysis.crossover import Crossover
     from memprof.analysis.crossover_causes import CauseDifference
     from memprof.analysis.growth import Fit, Growth, GrowthGroup
+    from memprof.analysis.growth_findings import GrowthFinding
 
 __all__ = [
     "break_words",
     "cause_words",
     "config_name",
     "crossover_words",
+    "explanation_words",
+    "finding_words",
     "per_unit",
     "shared_config",
     "signed",
@@ -130,6 +133,29 @@ def _by_size(sizes: dict[str, int]) -> list[tuple[str, int]]:
 
 def _list(words: list[str]) -> str:
     return ", ".join(words) or "nothing"
+
+
+def finding_words(growth: Growth, found: GrowthFinding) -> str:
+    """Say what a cause takes, by the sample, and what a sample would cost without it."""
+    unit = unit_of(growth)
+    text = f"{clean(found.finding.title, 300)}, at {growth.over} {found.at}"
+    if found.slope and found.finding.per_sample is not None:
+        text += f"; {per_unit(found.slope)} a {unit}"
+    if found.finding.gives_back is not None:
+        text += f". Without it the peak is {format_bytes(found.finding.gives_back)} lower"
+        if found.given_back and found.without and found.total and found.given_back * WORTH > found.total:
+            text += f", and a {unit} costs {per_unit(found.without)} instead of {per_unit(found.total)}"
+    return text
+
+
+def explanation_words(growth: Growth, crossover: Crossover) -> list[str]:
+    """Say which findings explain that one configuration grows faster than the other, and how much of it."""
+    dear = config_name(growth, crossover.cheaper_below)
+    return [
+        f"{clean(each.finding.title.partition(':')[0], 200)} ({each.finding.id}): without it a {unit_of(growth)} costs "
+        f"{per_unit(each.per_unit)} less with {dear}, {float(each.share):.1%} of the difference"
+        for each in crossover.explained_by
+    ]
 
 
 def cause_words(growth: Growth, crossover: Crossover) -> tuple[str, list[tuple[str, str]]]:

@@ -7,12 +7,15 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import memprof
 from memprof.analysis.compare import compare
 from memprof.analysis.growth import measure_growth
 from memprof.analysis.sweep_folder import read_folder
 from memprof.categories.category import Category
+from memprof.report.as_json import to_text
+from memprof.report.growth import growth_report
 from memprof.report.growth_json import growth_json
 
 SWEEP = Path(__file__).parents[2] / "traces" / "sweep-pythia-70m"
@@ -87,4 +90,53 @@ def test_json_of_growth_has_no_infinities_and_all_ten_categories(growth):
     document = json.loads(json.dumps(growth_json(growth), allow_nan=False))
 
     assert [len(group["categories"]) for group in document["groups"]] == [10, 10]
-    assert document["findings"] == []
+    crossing = document["crossovers"][0]["explained_by"]
+    assert [each["finding"] for each in crossing] == ["quantized-output-float32"]
+
+
+LENGTH, VOCABULARY, HIDDEN, LAYERS = 1037, 50304, 2048, 6
+
+
+def test_growth_names_float32_outputs_as_the_cause_with_their_bytes_per_sample(growth):
+    findings = {(each["group"], each["id"]): each for each in growth_json(growth)["findings"]}
+    quants = [group.config["quant"] for group in growth.groups]
+
+    found = findings[quants.index("bnb.nf4"), "quantized-output-float32"]
+
+    assert (quants.index("none"), "quantized-output-float32") not in findings
+    # Two bytes more for each logit, and for what all layers but the last keep between their linear ones.
+    on_paper = LENGTH * (VOCABULARY + (LAYERS - 1) * HIDDEN) * 2
+    assert found["bytes_per_sample"] == pytest.approx(on_paper, rel=0.001)
+    assert {row["module"] for row in found["evidence"]} == {"lm_head.linear", "transformer.h.*.mlp.fc.linear"}
+    # The loss makes float32 copies of half-precision logits, so that most of it comes back.
+    assert found["gives_back_bytes_per_sample"] == pytest.approx(36.4e6, rel=0.01)
+    plain = growth.groups[quants.index("none")].total.line.slope
+    assert found["total_bytes_per_sample_without"] == pytest.approx(float(plain), rel=0.005)
+
+
+def test_float32_outputs_explain_the_whole_difference_where_the_two_cross(growth):
+    (crossover,) = growth.crossovers
+
+    (explanation,) = crossover.explained_by
+
+    assert explanation.finding.id == "quantized-output-float32"
+    assert float(explanation.share) == pytest.approx(1, abs=0.02)
+    measured = (18_503_442_944 - 9_369_105_920) - (17_997_277_696 - 9_417_176_576)  # nf4 and plain, 16 to 32
+    assert float(explanation.per_unit) == pytest.approx(measured / 16, rel=0.02)
+
+
+def test_terminal_says_the_cause_and_what_a_sample_would_cost_without_it(growth):
+    console = Console(width=400, no_color=True)
+    with console.capture() as capture:
+        console.print(growth_report(growth))
+    text = capture.get()
+
+    assert "finding  quantized-output-float32: Quantized layers return float32: 4.020 GB more" in text
+    assert "125.7 MB a sample. Without it the peak is 1.156 GB lower, and a sample costs 535.8 MB instead of" in text
+    assert "because  Quantized layers return float32 (quantized-output-float32): without it a sample costs" in text
+
+
+def test_sweep_json_is_what_growth_says_of_the_captures():
+    written = json.loads((SWEEP / "sweep.json").read_text(encoding="utf-8"))
+
+    assert written == json.loads(to_text(growth_json(measure_growth(read_folder(SWEEP).points))))

@@ -6,13 +6,15 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from memprof.analysis.account import open_account
+from memprof.analysis.counterfactual import PREDICTIONS, lives_of, predict
 from memprof.analysis.findings.view import view_of
-from memprof.analysis.savings import PREDICTIONS, measure_savings, predicted_peak
+from memprof.analysis.savings import measure_savings
 from memprof.report.fixes import fixes_json, fixes_report
 from memprof.trace import load
 
@@ -33,8 +35,7 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fixes")
     script = ROOT / "scripts" / "study_simulate.py"
     options = ["--model", "pythia-14m", "--seq", "500", "--mbs", "8", "--quant", "none,bnb.nf4"]
-    names = ["none", *(name for name in PREDICTIONS if name != "lm-head-chunk-32")]
-    command = [sys.executable, str(script), "-o", str(folder), *options, "--fix", ",".join(names)]
+    command = [sys.executable, str(script), "-o", str(folder), *options, "--fix", ",".join(["none", *PREDICTIONS])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return folder
@@ -44,7 +45,7 @@ def runs(tmp_path_factory):
 @pytest.mark.timeout(280)
 def test_predicted_and_measured_savings_agree_within_three_percent(runs):
     savings = measure_savings([load(path) for path in sorted(runs.glob("*.pickle"))])
-    assert len(savings) == 8
+    assert len(savings) == 2 * len(PREDICTIONS)
     for each in savings:
         saved = each.before - each.after
         assert each.before - each.predicted == pytest.approx(saved, rel=0.03, abs=100_000), each
@@ -68,7 +69,7 @@ def test_command_prints_every_pair_and_its_json(runs, tmp_path):
     )
     rows = json.loads(done.stdout)["fixes"]
     assert {(row["fix"], row["config"]["quant"]) for row in rows} == {
-        (fix, quant) for fix in PREDICTIONS if fix != "lm-head-chunk-32" for quant in ("none", "bnb.nf4")
+        (fix, quant) for fix in PREDICTIONS for quant in ("none", "bnb.nf4")
     }
     # given a folder in which no run has a counterpart
     for path in runs.glob("*fix-bf16-true.pickle"):
@@ -80,15 +81,32 @@ def test_command_prints_every_pair_and_its_json(runs, tmp_path):
     assert "both with a fix and without" in failed.stderr
 
 
-def test_prediction_of_a_recorded_run_is_what_an_h200_measured():
-    # torch.cuda.max_memory_allocated() of bf16-true on an H200, in GB: 5.370 plain, 5.305 nf4
-    plain, quantized = view("none_seq1037_mbs16"), view("bnb.nf4_seq1037_mbs16")
-    assert predicted_peak("bf16-true", plain, None) / 1e9 == pytest.approx(5.370, abs=0.005)
-    assert predicted_peak("bf16-true", quantized, plain) / 1e9 == pytest.approx(5.305, abs=0.005)
+@pytest.mark.parametrize(
+    ("fix", "quant", "gigabytes"),
+    [
+        ("bf16-true", "none", 5.370),
+        ("bf16-true", "bnb.nf4", 5.305441),
+        ("autocast-output", "bnb.nf4", 8.764939),
+        ("checkpointed-loss", "bnb.nf4", 3.155560),
+        ("checkpointed-loss", "none", 3.045738),
+        ("half-frozen-weights", "none", 8.830486),
+    ],
+)
+def test_prediction_from_a_recorded_run_is_what_an_h200_measured(fix, quant, gigabytes):
+    # torch.cuda.max_memory_allocated() of the run with the fix, on an H200
+    assert predict(fix, view(f"{quant}_seq1037_mbs16")) / 1e9 == pytest.approx(gigabytes, rel=0.001)
 
 
-def test_a_quantized_run_needs_its_plain_twin():
-    assert predicted_peak("autocast-output", view("bnb.nf4_seq1037_mbs1"), None) is None
+@pytest.mark.parametrize("name", ["none_seq1037_mbs16", "bnb.nf4_seq1037_mbs1"])
+def test_unedited_allocations_come_to_the_recorded_peak(name):
+    run = view(name)
+    assert lives_of(run).peak() == run.peak
+
+
+def test_without_labels_nothing_is_predicted():
+    trace = load(SWEEP / "pythia-70m_16-mixed_none_seq1037_mbs1.pickle")
+    run = view_of(open_account(trace, replace(trace.devices[0], labels=None)))
+    assert [predict(fix, run) for fix in PREDICTIONS] == [None] * len(PREDICTIONS)
 
 
 def test_runs_without_counterpart_are_passed_over():

@@ -51,8 +51,7 @@ def checkpointing_idle(view: View) -> Finding | None:
     if np.any(backward & again):
         return None
     return view.finding(
-        view.live
-        & view.of(Category.ACTIVATIONS)
+        view.of(Category.ACTIVATIONS)
         & view.account.classification.saved
         & view.text("module", lambda name: name != ""),
         id="checkpointing-not-working",
@@ -66,4 +65,5 @@ def checkpointing_idle(view: View) -> Finding | None:
             "reloading did not reset it, and that the inputs require grad (enable_input_require_grads)."
         ),
         grows=True,
+        gives_back=lambda: None,  # how much is computed at a time, and so stays, is not known
     )

@@ -29,7 +29,7 @@ def dequantized_kept(view: View) -> Finding | None:
         # What cuBLAS takes inside of a dequantizing product has that stack too, and stays.
         kept &= ~np.isin(view.account.replay.allocations.requested, WORKSPACE_SIZES)
     return view.finding(
-        view.live & view.of(Category.DEQUANTIZED) & view.text("finer", {"forward"}) & kept,
+        view.of(Category.DEQUANTIZED) & view.text("finer", {"forward"}) & kept,
         id="dequantized-weights-kept",
         title=lambda size: f"Dequantized copies of quantized weights are kept for backward: {format_bytes(size)}",
         category=Category.DEQUANTIZED,
@@ -38,6 +38,7 @@ def dequantized_kept(view: View) -> Finding | None:
             "instead of F.linear on a dequantized weight; or checkpoint the layer."
         ),
         grows=False,
+        freed=view.soon_after(2),  # the next allocation is the product
     )
 
 

@@ -23,7 +23,7 @@ def dropout_masks(view: View) -> Finding | None:
     """Find the masks that dropout keeps: bool on CUDA, and in the input's own dtype on the CPU."""
     masks = (view.text("op", MASKED) & view.text("dtype", {"bool"})) | view.text("op", NOISE)
     return view.finding(
-        view.live & view.of(Category.ACTIVATIONS) & masks & view.account.classification.saved,
+        view.of(Category.ACTIVATIONS) & masks & view.account.classification.saved,
         id="dropout-masks",
         title=lambda size: f"Dropout keeps its masks for backward: {format_bytes(size)}",
         category=Category.ACTIVATIONS,

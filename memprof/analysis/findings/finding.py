@@ -48,3 +48,7 @@ class Finding:
     evidence: tuple[Evidence, ...]
     """Largest first."""
     fix: str
+    gives_back: int | None = None
+    """Bytes by which the run's peak falls where the cause is taken away and everything else stays as it is: the
+    highest sum over the whole run, wherever it then is. Less than `size` where another moment is nearly as high, or
+    something else takes the place. None where the run does not tell."""

@@ -25,7 +25,7 @@ def float32_weights(view: View) -> Finding | None:
     is not quantized all of it. Where nothing computes in half precision, float32 weights beside quantized ones are
     meant to be. Bytes are half of each block: what float32 takes beyond half precision.
     """
-    full = view.of(Category.WEIGHTS) & view.text("finer", {"base"}) & view.live & view.text("dtype", {"float32"})
+    full = view.of(Category.WEIGHTS) & view.text("finer", {"base"}) & view.text("dtype", {"float32"})
     quantized = bool(view.quantized_modules)
     if not (quantized and view.half_modules):
         full &= _cast_up(view, full)
@@ -40,7 +40,7 @@ def float32_weights(view: View) -> Finding | None:
             "norms, leave out prepare_model_for_kbit_training or cast embeddings and output layer back after it."
         ),
         grows=False,
-        sizes={row: int(view.size[row]) // 2 for row in np.flatnonzero(full).tolist()},
+        half=True,
     )
 
 

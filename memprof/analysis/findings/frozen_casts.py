@@ -23,14 +23,13 @@ def frozen_casts(view: View) -> Finding | None:
     aten/src/ATen/autocast_mode.cpp): a frozen one is cast anew at every use, and every copy is kept.
     """
     mask = (
-        view.live
-        & view.of(Category.WEIGHT_CASTS)
+        view.of(Category.WEIGHT_CASTS)
         & view.text("finer", {"base"})
         & view.account.classification.saved
         & view.born_in("forward")
     )
     copies: dict[str, int] = {}
-    for row in np.flatnonzero(mask).tolist():
+    for row in np.flatnonzero(mask & view.live).tolist():
         name = view.get("parameter", row) or ""
         copies[name] = copies.get(name, 0) + 1
     most = max(copies, key=lambda name: copies[name], default="")
@@ -48,4 +47,5 @@ def frozen_casts(view: View) -> Finding | None:
             "in float32), so that autocast has nothing to cast."
         ),
         grows=False,
+        gives_back=lambda: view.given_back_by("half-frozen-weights"),
     )

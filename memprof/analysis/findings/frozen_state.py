@@ -20,7 +20,7 @@ def frozen_state(view: View) -> Finding | None:
     frozen = view.texts("parameter", weights & view.text("finer", {"base", "quantized"}))
     frozen -= view.texts("parameter", weights & view.text("finer", {"adapter"}))
     return view.finding(
-        view.live & view.of(Category.OPTIMIZER_STATE) & view.text("parameter", frozen),
+        view.of(Category.OPTIMIZER_STATE) & view.text("parameter", frozen),
         id="frozen-optimizer-state",
         title=lambda size: f"The optimizer keeps state of frozen parameters: {format_bytes(size)}",
         category=Category.OPTIMIZER_STATE,

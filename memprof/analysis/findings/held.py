@@ -26,14 +26,13 @@ def held_after_backward(view: View) -> Finding | None:
     if not view.labelled:
         return None
     step = view.account.classification.step
-    over = np.zeros(len(step), np.bool_)
+    ends = np.full(len(step), len(view.account.device.events))
     for span in step_spans(view):
-        if span.backward_end is not None and span.backward_end <= view.event:
-            over |= step == span.step
-    mask = view.live & view.of(Category.ACTIVATIONS) & over & view.text("dtype", lambda name: name != "")
-    mask &= ~kept_every_step(view)[0]
+        if span.backward_end is not None:
+            ends[step == span.step] = span.backward_end
+    held = view.of(Category.ACTIVATIONS) & view.text("dtype", lambda name: name != "") & ~kept_every_step(view)[0]
     return view.finding(
-        mask,
+        held & (ends <= view.event),
         id="held-after-backward",
         title=lambda size: (
             f"Outputs or graph of a step whose backward is over are still referenced at the peak: {format_bytes(size)}"
@@ -44,4 +43,6 @@ def held_after_backward(view: View) -> Finding | None:
             "in a function that returns loss.detach()."
         ),
         grows=True,
+        whole=held,
+        freed=ends,
     )

@@ -24,9 +24,11 @@ LEAST_STEPS = 3
 def leak(view: View) -> Finding | None:
     """Find what every step makes and later steps still hold. Bytes are those of it that are alive at the peak."""
     mask, per_step = kept_every_step(view)
-    mask &= view.live
-    codes = view.account.classification.category[mask]
-    category = CATEGORIES[np.bincount(codes, view.size[mask]).argmax()] if len(codes) else Category.UNKNOWN
+    standing = mask & view.live
+    codes = view.account.classification.category[standing]
+    category = CATEGORIES[np.bincount(codes, view.size[standing]).argmax()] if len(codes) else Category.UNKNOWN
+    born = view.account.replay.allocations.born
+    ends = np.array([span.end for span in step_spans(view)] + [len(view.account.device.events)])
     return view.finding(
         mask,
         id="grows-every-step",
@@ -39,6 +41,7 @@ def leak(view: View) -> Finding | None:
             ".detach().cpu() of them instead."
         ),
         grows=True,
+        freed=ends[np.searchsorted(ends[:-1], born, side="right")],
     )
 
 

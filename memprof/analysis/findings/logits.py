@@ -35,12 +35,11 @@ def logits_dominate(view: View) -> Finding | None:
     certain. Without labels, sizes tell (`_as_large_as_the_loss`), and it is likely too.
     """
     mask, named = _logits(view)
-    mask &= view.live
-    size = int(view.size[mask].sum())
-    if size < DOMINATES * view.peak:
+    standing = mask & view.live
+    if int(view.size[standing].sum()) < DOMINATES * view.peak:
         return None
-    dtypes = sorted(view.texts("dtype", mask))
-    ops = len(view.texts("op", mask))
+    dtypes = sorted(view.texts("dtype", standing))
+    ops = len(view.texts("op", standing))
     kinds = f": made by {ops} ops, in {' and '.join(dtypes)}" if ops > 1 else f": in {' and '.join(dtypes)}"
     what = "Tensors as wide as the vocabulary"
     if not view.labelled:
@@ -55,6 +54,7 @@ def logits_dominate(view: View) -> Finding | None:
             "chunk of tokens at a time under checkpointing. Computing them in chunks without that keeps every chunk."
         ),
         grows=True,
+        gives_back=lambda: view.given_back_by("checkpointed-loss"),
         certainty=Certainty.CERTAIN if named and view.labelled else Certainty.LIKELY,
     )
 
@@ -67,8 +67,7 @@ def logits_copies(view: View) -> Finding | None:
     mask, named = _logits(view)
     half = mask & view.text("dtype", HALF)
     mask &= (
-        view.live
-        & view.of(Category.ACTIVATIONS, Category.TEMPORARIES)
+        view.of(Category.ACTIVATIONS, Category.TEMPORARIES)
         & view.text("op", {TO_COPY})
         & view.text("dtype", {"float32"})
         & ~view.born_in("backward")

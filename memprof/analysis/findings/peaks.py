@@ -34,7 +34,7 @@ def evaluation_larger(view: View) -> Finding | None:
     if view.peak <= most:
         return None
     return view.finding(
-        view.live & view.born_in("eval"),
+        view.born_in("eval"),
         id="evaluation-larger",
         title=lambda size: (
             f"Evaluation peaks at {format_bytes(view.peak)}, training at {format_bytes(most)}: {format_bytes(size)} "
@@ -46,6 +46,7 @@ def evaluation_larger(view: View) -> Finding | None:
             "(preprocess_logits_for_metrics or eval_accumulation_steps in transformers' Trainer)."
         ),
         grows=False,
+        gives_back=lambda: view.peak - most,
     )
 
 

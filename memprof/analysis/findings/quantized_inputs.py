@@ -40,15 +40,15 @@ def quantized_inputs(view: View) -> Finding | None:
         category=Category.ACTIVATIONS,
         fix="Update bitsandbytes: its 4-bit product no longer keeps the input of a frozen weight.",
         grows=True,
-        certainty=Certainty.LIKELY if np.any(taken) else None,
+        freed=view.soon_after(2),  # the layer's product, and what it is multiplied by
+        certainty=Certainty.LIKELY if np.any(taken & view.live) else None,
     )
 
 
 def _own_casts(view: View) -> Mask:
     known = view.account.classification
     mask = (
-        view.live
-        & view.of(Category.ACTIVATIONS)
+        view.of(Category.ACTIVATIONS)
         & view.text("op", {TO_COPY})
         & view.text("dtype", HALF)
         & view.text("module", view.quantized_modules)
@@ -63,8 +63,10 @@ def _own_casts(view: View) -> Mask:
 
 def _taken_as_they_are(view: View) -> Mask:
     known = view.account.classification
-    mask = view.live & view.of(Category.ACTIVATIONS) & view.text("finer", {"held"}) & view.born_in("forward")
+    mask = view.of(Category.ACTIVATIONS) & view.text("finer", {"held"}) & view.born_in("forward")
     mask &= (known.shape >= 0) & ~view.text("module", view.quantized_modules)
+    if not np.any(mask & view.live):
+        return np.zeros(len(mask), np.bool_)
     rebuilt = view.of(Category.DEQUANTIZED) & view.text("module", view.quantized_modules)
     widths = {
         (view.get("module", row), shape[-1])

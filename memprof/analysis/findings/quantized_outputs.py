@@ -29,7 +29,7 @@ def quantized_outputs(view: View) -> Finding | None:
     return half. Bytes are half of each block: what float32 takes beyond half precision. Without labels it is likely:
     a copy that the layer's own forward makes, of twice the bytes of a product that it made right before.
     """
-    mask = view.live & (_by_labels(view) if view.labelled else _by_stacks(view))
+    mask = _by_labels(view) if view.labelled else _by_stacks(view)
     return view.finding(
         mask,
         id="quantized-output-float32",
@@ -40,7 +40,8 @@ def quantized_outputs(view: View) -> Finding | None:
             "their input (or output) to the autocast dtype."
         ),
         grows=True,
-        sizes={row: int(view.size[row]) // 2 for row in np.flatnonzero(mask).tolist()},
+        half=True,
+        gives_back=lambda: view.given_back_by("autocast-output"),
     )
 
 
@@ -55,7 +56,7 @@ def _by_labels(view: View) -> Mask:
 
 def _by_stacks(view: View) -> Mask:
     allocations = view.account.replay.allocations
-    mask = view.live & view.of(Category.ACTIVATIONS) & view.stacks(_is_cast)
+    mask = view.of(Category.ACTIVATIONS) & view.stacks(_is_cast)
     inside = view.stacks(lambda stack: any(_is_layer(frame) for frame in stack)) & ~view.stacks(_is_cast)
     order = np.argsort(allocations.born, kind="stable")
     place = np.empty(len(order), np.int64)

@@ -30,6 +30,8 @@ HALF = frozenset({"float16", "bfloat16"})
 TO_COPY = "aten::_to_copy"
 """The op behind ``tensor.to`` and autocast's casts."""
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
+FEW = 30_000
+"""Allocations up to which blocks are placed as the allocator would, for its rounding; more would take long."""
 LIBRARIES = ("torch/", "bitsandbytes/", "accelerate/", "transformers/", "peft/", "lightning/")
 """Parts of file names that are not the user's own code."""
 
@@ -160,24 +162,36 @@ class View:
         category: Category,
         fix: str,
         grows: bool,
-        sizes: Mapping[int, int] | None = None,
+        half: bool = False,
+        freed: Rows | None = None,
+        whole: Mask | None = None,
+        gives_back: Callable[[], int | None] | None = None,
         certainty: Certainty | None = None,
     ) -> Finding | None:
-        """Make a finding of the allocations in `mask`; None if there are none.
+        """Make a finding of those allocations in `mask` that are alive at the peak; None if there are none.
 
         Parameters
         ----------
+        mask
+            What the cause makes, in the whole run as far as not `whole` says that.
         title
             Gets the bytes.
         grows
             Whether the bytes grow with the micro-batch.
-        sizes
-            What counts of each allocation, where that is not the whole block.
+        half
+            Whether half of each block counts instead of all of it: the other half would be there without the cause.
+        freed
+            Events at which the allocations would be freed without the cause; by default they would not be there.
+        whole
+            What the cause makes in the whole run, where `mask` is only about the peak.
+        gives_back
+            Returns what the fix gives back, where that is known better than from these allocations alone.
         certainty
             By default certain with labels and likely without.
 
         """
-        evidence = self.evidence(np.flatnonzero(mask).tolist(), sizes)
+        live = np.flatnonzero(mask & self.live).tolist()
+        evidence = self.evidence(live, {row: int(self.size[row]) // 2 for row in live} if half else None)
         size = sum(each.size for each in evidence)
         if not size:
             return None
@@ -190,7 +204,50 @@ class View:
             certainty=certainty or (Certainty.CERTAIN if self.labelled else Certainty.LIKELY),
             evidence=evidence,
             fix=fix,
+            gives_back=gives_back()
+            if gives_back is not None
+            else self.gives_back(mask if whole is None else whole, half=half, freed=freed),
         )
+
+    def given_back_by(self, fix: str) -> int | None:
+        """Return by how much the peak falls with a fix of `memprof.analysis.counterfactual`; None if not known."""
+        from memprof.analysis.counterfactual import PREDICTIONS, lives_of  # which looks at views itself
+
+        edited = PREDICTIONS[fix](self) if self.labelled else None
+        if edited is None:
+            return None
+        before = lives_of(self)
+        if len(before) > FEW:
+            return before.highest() - edited.highest()
+        return before.peak() - edited.peak()
+
+    def soon_after(self, count: int) -> Rows:
+        """Return for every allocation the event at which the `count`-th one after it is made."""
+        born = np.sort(self.account.replay.allocations.born)
+        at = np.searchsorted(born, self.account.replay.allocations.born, side="right") + count - 1
+        return np.append(born, [len(self.account.device.events)] * (count + 1))[np.minimum(at, len(born))]
+
+    def gives_back(self, mask: Mask, *, half: bool = False, freed: Rows | None = None) -> int:
+        """Return by how much the run's peak falls where allocations are not there, or half as large, or go earlier.
+
+        Parameters
+        ----------
+        mask
+            Which allocations.
+        half
+            Whether they are half as large instead of not there at all.
+        freed
+            Events at which they are freed instead.
+
+        """
+        allocations = self.account.replay.allocations
+        ends = np.minimum(allocations.freed, freed) if freed is not None else allocations.freed
+        change = np.zeros(len(self.account.replay.allocated) + 1, np.int64)
+        less = np.where(mask, self.size // 2 if half else self.size, 0)
+        begins = allocations.born if freed is None else np.maximum(ends, allocations.born)
+        np.add.at(change, begins + 1, less)
+        np.add.at(change, allocations.freed + 1, -less)
+        return self.peak - int((self.account.replay.allocated - np.cumsum(change)[:-1]).max())
 
 
 def view_of(account: DeviceAccount) -> View:
