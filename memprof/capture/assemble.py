@@ -9,7 +9,7 @@ from memprof.capture.cpu import add_base
 from memprof.capture.facts import Label
 from memprof.capture.judging import CUBLAS
 from memprof.capture.labelling import label
-from memprof.capture.matching import first_entry_after, match_entries, with_missing_frees
+from memprof.capture.matching import first_entry_after, match_entries, with_unreported
 from memprof.categories.category import Category
 
 if TYPE_CHECKING:
@@ -33,8 +33,10 @@ def add_labels(
     if timeline.device != "cpu":  # the history knows better what was freed unseen, and when
         memory = [event for event in memory if not event.implied]
     rows = match_entries(entries, memory)
+    unmatched = sum(row < 0 for row in rows)
     if timeline.device != "cpu":
-        timeline = replace(timeline, memory=with_missing_frees(entries, memory, rows))
+        memory, rows = with_unreported(entries, memory, rows)
+        timeline = replace(timeline, memory=memory)
     found = label(timeline, unfinished=unfinished, light=light)
     if timeline.device == "cpu":
         add_base(snapshot, found.base)
@@ -69,7 +71,7 @@ def add_labels(
         }
         for phase in found.phases
     ]
-    return len(labels.columns["entry"]), sum(row < 0 for row in rows)
+    return len(labels.columns["entry"]), unmatched
 
 
 class _Columns:

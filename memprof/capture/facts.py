@@ -45,6 +45,8 @@ class Facts:
 
     op: int
     """Innermost op around the allocation; -1 without one."""
+    unreported: bool = False
+    """Only the allocator's history has it, so that nobody knows what ran."""
     roles: list[Mark] = field(default_factory=list)
     """Sights of it, in order."""
     saved_at: list[int] = field(default_factory=list)

@@ -32,6 +32,13 @@ LIBRARY = (
     "scaled_mm",
 )
 """Ends of the names of ops that hand over to cuBLAS, cuBLASLt and cuDNN, which take workspaces of their own."""
+GATHERED = Category.WEIGHTS, "gathered"
+SHARDING = {
+    "FSDP::all_gather": GATHERED,
+    "FSDP::post_backward_reduce": (Category.GRADIENTS, "bucket"),
+}
+"""What ``fully_shard`` allocates in its ranges, by the beginning of their names
+(torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py): whole parameters, and gradients to be reduced."""
 CUBLAS = (4096 * 2 * 1024 + 16 * 8 * 1024, 4096 * 8 * 1024)
 """Bytes of the workspace that a cuBLAS handle keeps, without and with Hopper (``parseChosenWorkspaceSize`` in
 aten/src/ATen/cuda/CublasHandlePool.cpp); CUBLAS_WORKSPACE_CONFIG can change them."""
@@ -70,11 +77,17 @@ class Judge:
         role = _role(fact)
         if role is not None:
             item.parameter = role.name
+            if role.finer in ("adapter", "base") and self._sharding(item, fact) == GATHERED:
+                item.finer = "gathered"
         category = Category(role.category) if role is not None else Category.UNKNOWN
         if category.code <= Category.GRADIENTS.code and role is not None:
-            item.category, item.finer = category, role.finer
+            item.category, item.finer = category, item.finer or role.finer
             if not item.module:
                 item.module = role.name.rpartition(".")[0]
+            return
+        sharding = self._sharding(item, fact)
+        if sharding is not None:
+            item.category, item.finer = sharding
             return
         if fact.bucket:
             item.category, item.finer = Category.GRADIENTS, "bucket"
@@ -119,6 +132,14 @@ class Judge:
             return
         if item.phase and item.born >= 0:
             item.category, item.finer = Category.TEMPORARIES, item.phase
+
+    def _sharding(self, item: Label, fact: Facts) -> tuple[Category, str] | None:
+        """Tell what FSDP2 gathers and reduces: what outlives the range in which it was allocated."""
+        for around in self._timeline.around(fact.op):
+            for name, verdict in SHARDING.items():
+                if around.name.startswith(name):
+                    return verdict if item.freed > around.end else None
+        return None
 
     def _flows(self, item: Label, fact: Facts) -> bool:
         """Decide on what a node made in backward and left: a recomputed activation, or a flowing gradient."""

@@ -68,7 +68,8 @@ def label(timeline: Timeline, *, unfinished: bool = False, light: bool = False) 
     for item, fact in zip(walk.labels, walk.facts, strict=True):
         _place(item, starts, phases)
         item.module = modules.of(fact.op, item.born)
-        item.op = op_name(timeline, marks, fact.op) if item.born >= 0 and not light else ""
+        if item.born >= 0 and not light and not fact.unreported:
+            item.op = op_name(timeline, marks, fact.op)
         sight = fact.exact or fact.first
         if sight is not None:
             item.dtype, item.shape = sight.dtype, sight.shape
@@ -132,7 +133,7 @@ class _Walk:
         if before is not None:
             self.labels[before].freed = event.at
         if event.size > 0:
-            fact = Facts(op=event.op)
+            fact = Facts(op=event.op, unreported=event.implied)
             self._find_source(fact)
             self._add(Label(born=event.at, address=event.address, size=event.size), fact)
         elif before is not None and self.labels[before].born < 0:
@@ -174,7 +175,7 @@ class _Walk:
     def _use(self, op: Op, fact: Facts, phase: str) -> None:
         if op.backward:
             fact.flows = True
-        elif op.name.startswith(COLLECTIVE) and phase == "backward":
+        elif op.name.startswith(COLLECTIVE) and phase == "backward" and "gather" not in op.name:
             fact.bucket = True
         elif phase in ("forward", "eval"):
             fact.into_forward = True

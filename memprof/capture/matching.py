@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from dataclasses import replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from memprof.capture.timeline import MemoryEvent
+from memprof.capture.timeline import MemoryEvent
 
-__all__ = ["first_entry_after", "match_entries", "with_missing_frees"]
+__all__ = ["first_entry_after", "match_entries", "with_unreported"]
 
 
 def match_entries(entries: list[dict[str, Any]], memory: list[MemoryEvent]) -> list[int]:
@@ -42,27 +40,41 @@ def _fits(entry: dict[str, Any], event: MemoryEvent) -> bool:
     return bool((entry["action"] == "alloc") == (event.size > 0) and entry["size"] <= abs(event.size))
 
 
-def with_missing_frees(entries: list[dict[str, Any]], memory: list[MemoryEvent], rows: list[int]) -> list[MemoryEvent]:
-    """Return `memory` with the frees that only the history has, each right after what happened before it.
+def with_unreported(
+    entries: list[dict[str, Any]], memory: list[MemoryEvent], rows: list[int]
+) -> tuple[list[MemoryEvent], list[int]]:
+    """Return `memory`, and its entries, with what only the history has, each right after what happened before it.
 
-    A thread that the profiler does not follow may free what the run allocated: autograd's own, when it is done.
+    The profiler follows the threads of the run. Others may load a model's weights, or free what the run allocated:
+    autograd's own, when it is done.
     """
     matched = sorted((row, event.at) for event, row in zip(memory, rows, strict=True) if row >= 0)
     before = [row for row, _ in matched]
     latest = list(accumulate((at for _, at in matched), max))
-    allocated = {row: event for event, row in zip(memory, rows, strict=True) if row >= 0 and event.size > 0}
     known = set(before)
+    sizes = {row: abs(event.size) for event, row in zip(memory, rows, strict=True) if row >= 0}
     live: dict[int, int] = {}
-    missing = []
+    missing: list[tuple[MemoryEvent, int]] = []
     for row, entry in enumerate(entries):
+        size = entry.get("size", 0)
         if entry["action"] == "alloc":
             live[entry["addr"]] = row
-        elif entry["action"] == "free_requested" and row not in known:
-            event = allocated.get(live.get(entry["addr"], -1))
-            if event is not None:
-                at = latest[bisect_left(before, row) - 1] + 0.5
-                missing.append(replace(event, at=at, size=-event.size, op=-1, implied=True))
-    return sorted([*memory, *missing], key=lambda event: event.at)
+        elif entry["action"] == "free_requested":
+            size = -sizes.get(live.pop(entry["addr"], -1), size)
+        else:
+            continue
+        if row in known:
+            continue
+        place = bisect_left(before, row) - 1
+        # Between two ranks of the profiler, in the history's order.
+        at = (latest[place] if place >= 0 else -1) + (row + 1) / (len(entries) + 2)
+        event = MemoryEvent(
+            at=at, time_ns=entry["time_us"] * 1000, address=entry["addr"], size=size, op=-1, implied=True
+        )
+        missing.append((event, row))
+        sizes[row] = abs(size)
+    both = sorted([*zip(memory, rows, strict=True), *missing], key=lambda pair: pair[0].at)
+    return [event for event, _ in both], [row for _, row in both]
 
 
 def first_entry_after(at: float, entries: list[dict[str, Any]], memory: list[MemoryEvent], rows: list[int]) -> int:

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from memprof.capture.matching import first_entry_after, match_entries, with_missing_frees
+from memprof.capture.matching import first_entry_after, match_entries, with_unreported
 from memprof.capture.timeline import MemoryEvent
 
 
 def history(*steps):
-    return [{"action": action, "addr": address, "size": size} for action, address, size in steps]
+    return [{"action": action, "addr": address, "size": size, "time_us": 0} for action, address, size in steps]
 
 
 def profile(*steps):
@@ -65,10 +65,28 @@ def test_what_was_freed_unseen_is_freed_right_after_what_happened_before_it():
     rows = match_entries(entries, memory)
 
     # then
-    found = with_missing_frees(entries, memory, rows)
-    assert [(event.at, event.address, event.size, event.implied) for event in found] == [
-        (10, 1, 512, False), (20, 2, 512, False), (20.5, 1, -512, True), (30, 3, 512, False), (30.5, 3, -512, True),
+    found, found_rows = with_unreported(entries, memory, rows)
+    assert [(int(event.at), event.address, event.size, event.implied) for event in found] == [
+        (10, 1, 512, False), (20, 2, 512, False), (20, 1, -512, True), (30, 3, 512, False), (30, 3, -512, True),
     ]  # fmt: skip
+    assert found_rows == [0, 1, 2, 3, 4]
+
+
+def test_what_another_thread_allocated_stands_where_the_history_has_it():
+    # given address 7 allocated and freed by a thread that the profiler does not follow, before anything and in between
+    entries = history(
+        ("alloc", 7, 100), ("alloc", 1, 500), ("free_requested", 7, 100), ("alloc", 7, 300), ("free_requested", 1, 500)
+    )
+    memory = profile((1, 512), (1, -512))
+    rows = match_entries(entries, memory)
+
+    # then
+    found, found_rows = with_unreported(entries, memory, rows)
+    assert found_rows == [0, 1, 2, 3, 4]
+    assert [(event.address, event.size, event.implied) for event in found] == [
+        (7, 100, True), (1, 512, False), (7, -100, True), (7, 300, True), (1, -512, False),
+    ]  # fmt: skip
+    assert len({event.at for event in found}) == 5
 
 
 def test_a_larger_request_than_the_block_is_no_match():
