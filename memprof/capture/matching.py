@@ -67,7 +67,7 @@ def with_unreported(
             continue
         place = bisect_left(before, row) - 1
         # Between two ranks of the profiler, in the history's order.
-        at = (latest[place] if place >= 0 else -1) + (row + 1) / (len(entries) + 2)
+        at = (latest[place] if place >= 0 else 0) + (row + 1) / (len(entries) + 2)
         event = MemoryEvent(
             at=at, time_ns=entry["time_us"] * 1000, address=entry["addr"], size=size, op=-1, implied=True
         )

@@ -89,7 +89,7 @@ class _Finder:
         self._phases: list[Phase] = []
         self._name = "init"
         self._step = -1
-        self._start = -1  # before the first rank: what only the allocator's history has may come first
+        self._start = 0
         self._until = 0
         """Where the phase ends unless it goes on."""
         self._trains = False
