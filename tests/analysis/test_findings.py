@@ -2,163 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 pytest.importorskip("bitsandbytes")
-peft = pytest.importorskip("peft")
+pytest.importorskip("peft")
 
-import findings_runs as runs  # noqa: E402 - needs torch
-from findings_runs import MBS, TOKENS, WIDTH, Loop, plain, quantized  # noqa: E402 - needs torch
+import findings_runs as runs
+from findings_cases import BLOCKS, CASES, MBS
 
 pytestmark = pytest.mark.torch
 
-HALF, FULL = 2, 4
-BLOCKS = 3
-WIDE = 2048
-HIDDEN = MBS * TOKENS * 4 * WIDTH
-"""Elements between a block's two linear layers."""
-STREAM = MBS * TOKENS * WIDTH
-LOGITS = MBS * TOKENS * WIDE
-MATRICES = BLOCKS * 2 * 4 * WIDTH * WIDTH
-"""Elements of the blocks' linear weights."""
-BF16 = torch.bfloat16
-CHECKPOINTING = {"gradient_checkpointing": True}
-
-
-def prepared(make):
-    """The model after peft's prepare_model_for_kbit_training, with its adapter trained again."""
-
-    def prepare():
-        model = make()
-        model.is_loaded_in_8bit = False  # what peft asks a transformers model
-        model = peft.prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
-        model.adapter.requires_grad_(requires_grad=True)
-        return model
-
-    return prepare
-
-
-def freeze_blocks(model, step):
-    if step == 2:
-        for parameter in model.blocks.parameters():
-            parameter.requires_grad_(requires_grad=False)
-            parameter.grad = None
-
-
-def adam_states(*shapes):
-    """Bytes of Adam's two moments and its step count, for parameters of so many elements."""
-    return sum(2 * FULL * elements + FULL for elements in shapes)
-
-
-BLOCK_PARAMETERS = BLOCKS * [WIDTH, WIDTH, 4 * WIDTH * WIDTH, 4 * WIDTH, 4 * WIDTH * WIDTH, WIDTH]
-OTHER_PARAMETERS = [runs.VOCABULARY * WIDTH, WIDTH * WIDTH, WIDTH]
-
-CASES = {
-    "float32, everything trained": (Loop(model=plain()), {}),
-    "bf16, everything trained": (Loop(model=plain(dtype=BF16)), {}),
-    "autocast, everything trained": (Loop(model=plain(), autocast=BF16), {}),
-    "autocast, frozen weights": (
-        Loop(model=plain(freeze=True), autocast=BF16),
-        {"frozen-weight-casts": HALF * MATRICES},
-    ),
-    "nf4 under autocast": (
-        Loop(model=quantized(), autocast=BF16),
-        {"quantized-output-float32": (FULL - HALF) * BLOCKS * HIDDEN},
-    ),
-    "nf4 in bf16": (Loop(model=quantized(dtype=BF16)), {}),
-    "nf4 in float32": (Loop(model=quantized(compute=torch.float32)), {}),
-    "nf4, prepared by peft": (
-        Loop(model=prepared(quantized(dtype=BF16, wide=WIDE))),
-        {
-            "logits-dominate": 4 * FULL * LOGITS,
-            # The embedding, the output layer with its bias, and the norms' weights and biases.
-            "weights-float32": (FULL - HALF) * (2 * WIDE * WIDTH + WIDE + BLOCKS * 2 * WIDTH),
-            "quantized-output-float32": (FULL - HALF) * BLOCKS * HIDDEN,
-        },
-    ),
-    "bf16 without quantization, prepared by peft": (
-        Loop(model=prepared(plain(dtype=BF16))),
-        {"weights-float32": (FULL - HALF) * (sum(BLOCK_PARAMETERS) + runs.VOCABULARY * WIDTH)},
-    ),
-    "product with a dequantized weight": (
-        Loop(model=quantized(runs.dequantizing_linear, dtype=BF16)),
-        {"dequantized-weights-kept": HALF * MATRICES},
-    ),
-    "nf4 layers that keep their input": (
-        Loop(model=quantized(runs.input_keeping_linear), autocast=BF16),
-        {
-            "quantized-inputs-kept": HALF * BLOCKS * (STREAM + HIDDEN),
-            "quantized-output-float32": (FULL - HALF) * BLOCKS * HIDDEN,
-        },
-    ),
-    "nf4 layers that keep their input as it comes": (
-        Loop(model=quantized(runs.input_keeping_linear, compute=torch.float32)),
-        {"quantized-inputs-kept": FULL * BLOCKS * (STREAM + HIDDEN)},
-    ),
-    "dropout": (Loop(model=plain(dropout=0.1)), {"dropout-masks": FULL * BLOCKS * HIDDEN}),
-    "dropout, eval()": (Loop(model=plain(dropout=0.1), mode="eval"), {}),
-    "large vocabulary": (Loop(model=plain(wide=WIDE)), {"logits-dominate": 4 * FULL * LOGITS}),
-    "large vocabulary, logits.float()": (
-        Loop(model=plain(wide=WIDE, dtype=BF16, upcast=True)),
-        {"logits-dominate": 4 * FULL * LOGITS, "logits-copied": FULL * LOGITS},
-    ),
-    "Adam": (
-        Loop(model=plain(), optimizer=torch.optim.Adam, steps=3),
-        {"first-step-differs": adam_states(*BLOCK_PARAMETERS, *OTHER_PARAMETERS)},
-    ),
-    "Adam, blocks frozen later": (
-        Loop(model=plain(), optimizer=torch.optim.Adam, steps=4, between=freeze_blocks),
-        {
-            "first-step-differs": adam_states(*BLOCK_PARAMETERS, *OTHER_PARAMETERS),
-            "frozen-optimizer-state": adam_states(*BLOCK_PARAMETERS),
-        },
-    ),
-    "outputs collected": (Loop(model=plain(), keep="outputs", steps=4), {"grows-every-step": 3 * FULL * STREAM}),
-    "outputs of two steps kept": (Loop(model=plain(), keep="two", steps=5), {"held-after-backward": 2 * FULL * STREAM}),
-    "previous output alive": (
-        Loop(model=plain(), keep="previous", steps=4),
-        {"held-after-backward": FULL * STREAM + FULL},
-    ),
-    "checkpointing": (Loop(model=plain(checkpoint="by hooks"), config=CHECKPOINTING), {}),
-    "reentrant checkpointing": (Loop(model=plain(checkpoint="reentrant"), config=CHECKPOINTING), {}),
-    "checkpointing, eval()": (
-        Loop(model=plain(checkpoint="by hooks"), mode="eval", config=CHECKPOINTING),
-        {
-            # The adapter's input; in each block the inputs of both linear layers and of gelu, and a norm's two numbers
-            # a row. The residual stream itself is the model's own, and checkpointing keeps it.
-            "checkpointing-not-working": FULL * (STREAM + BLOCKS * (2 * HIDDEN + STREAM + 2 * MBS * TOKENS)),
-        },
-    ),
-    "evaluation collects": (
-        Loop(model=plain(), evaluate=100),
-        # A hundred outputs, what the last block is at, and the last batch.
-        {"evaluation-larger": FULL * (100 * STREAM + 2 * HIDDEN) + 8 * MBS * TOKENS},
-    ),
-    "small evaluation": (Loop(model=plain(), evaluate=1), {}),
-}
-
-
+WEIGHT = HALF * MATRICES // (2 * BLOCKS)
+"""Bytes of a rebuilt one."""
 LIKELY = {"nf4 layers that keep their input as it comes"}
 """Cases in which whose an activation is can only be told from the order of things."""
 
 
-@pytest.fixture(scope="session")
-def found(tmp_path_factory):
-    """What is found in a case; each runs once."""
-    known = {}
-
-    def find(name):
-        if name not in known:
-            known[name] = runs.found_in(CASES[name][0], tmp_path_factory.mktemp("findings"))
-        return known[name]
-
-    return find
-
-
 @pytest.mark.parametrize("name", CASES)
-def test_run_has_its_findings_to_the_byte_and_no_others(name, found):
-    findings = found(name)
+def test_run_has_its_findings_to_the_byte_and_no_others(name, found_in_case):
+    findings = found_in_case(name)
 
     assert {kind: finding.size for kind, finding in findings.items()} == CASES[name][1]
     for finding in findings.values():
@@ -168,12 +33,12 @@ def test_run_has_its_findings_to_the_byte_and_no_others(name, found):
             assert finding.per_sample == finding.size / MBS
 
 
-def test_leak_says_what_a_step_leaves(found):
-    assert "65.54 kB every step" in found("outputs collected")["grows-every-step"].title
+def test_leak_says_what_a_step_leaves(found_in_case):
+    assert "65.54 kB every step" in found_in_case("outputs collected")["grows-every-step"].title
 
 
-def test_layers_are_one_row_of_evidence(found):
-    (row,) = found("nf4 under autocast")["quantized-output-float32"].evidence
+def test_layers_are_one_row_of_evidence(found_in_case):
+    (row,) = found_in_case("nf4 under autocast")["quantized-output-float32"].evidence
 
     assert (row.module, row.op, row.dtype, row.count) == ("blocks.*.*", "aten::_to_copy", "float32", BLOCKS)
 
@@ -182,3 +47,33 @@ def test_without_labels_nothing_is_said_that_only_labels_know(tmp_path):
     loop, _ = CASES["nf4 under autocast"]
 
     assert runs.found_in(loop, tmp_path, labels=False) == {}
+
+
+WITHOUT = {
+    ("outputs collected", "grows-every-step"): {"keep": "nothing"},
+    ("outputs of two steps kept", "held-after-backward"): {"keep": "nothing"},
+    ("previous output alive", "held-after-backward"): {"keep": "nothing"},
+    ("dropout", "dropout-masks"): {"mode": "eval"},
+    ("evaluation collects", "evaluation-larger"): {"evaluate": 0},
+    ("nf4 layers that keep their input as it comes", "quantized-inputs-kept"): {"model": "nf4 in float32"},
+    ("product with a dequantized weight", "dequantized-weights-kept"): {"model": "nf4 in bf16"},
+}
+"""By case and finding: what takes the cause away and changes nothing else."""
+
+
+@pytest.mark.parametrize(("name", "kind"), WITHOUT)
+def test_what_a_finding_gives_back_is_what_the_same_run_needs_less_without_its_cause(
+    name, kind, account_of_case, found_in_case, tmp_path
+):
+    change = dict(WITHOUT[name, kind])
+    if "model" in change:
+        change["model"] = CASES[change["model"]][0].model
+    before = int(account_of_case(name).replay.allocated.max())
+
+    without = runs.account_of(replace(CASES[name][0], **change), tmp_path)
+
+    saved = before - int(without.replay.allocated.max())
+    assert saved > 0
+    # A weight that is not kept is rebuilt in backward, one at a time.
+    rebuilt = WEIGHT if kind == "dequantized-weights-kept" else 0
+    assert found_in_case(name)[kind].gives_back == pytest.approx(saved, rel=0.03, abs=4096 + rebuilt)

@@ -28,24 +28,25 @@ if TYPE_CHECKING:
 
 __all__ = ["FINDINGS", "WORTH", "find_all", "top_finding"]
 
-FINDINGS: tuple[Callable[[View], Finding | None], ...] = (
-    quantized_outputs,
-    logits_dominate,
-    logits_copies,
-    float32_weights,
-    dequantized_kept,
-    frozen_casts,
-    quantized_inputs,
-    dropout_masks,
-    checkpointing_idle,
-    frozen_state,
-    leak,
-    held_after_backward,
-    fragmentation,
-    cache_untold,
-    evaluation_larger,
-    first_step,
-)
+FINDINGS: dict[str, Callable[[View], Finding | None]] = {
+    "quantized-output-float32": quantized_outputs,
+    "logits-dominate": logits_dominate,
+    "logits-copied": logits_copies,
+    "weights-float32": float32_weights,
+    "dequantized-weights-kept": dequantized_kept,
+    "frozen-weight-casts": frozen_casts,
+    "quantized-inputs-kept": quantized_inputs,
+    "dropout-masks": dropout_masks,
+    "checkpointing-not-working": checkpointing_idle,
+    "frozen-optimizer-state": frozen_state,
+    "grows-every-step": leak,
+    "held-after-backward": held_after_backward,
+    "fragmentation": fragmentation,
+    "cached-without-history": cache_untold,
+    "evaluation-larger": evaluation_larger,
+    "first-step-differs": first_step,
+}
+"""By the id of what each finds."""
 WORTH = 0.005
 """Share of the peak below which a finding is not worth a line."""
 
@@ -53,7 +54,7 @@ WORTH = 0.005
 def find_all(account: DeviceAccount, *, worth: float = WORTH) -> tuple[Finding, ...]:
     """Return what is found on one device and takes at least a share `worth` of the peak, most bytes first."""
     view = view_of(account)
-    found = [finding for find in FINDINGS if (finding := find(view)) is not None]
+    found = [finding for find in FINDINGS.values() if (finding := find(view)) is not None]
     found = [finding for finding in found if finding.size >= worth * view.peak]
     return tuple(sorted(found, key=lambda finding: -finding.size))
 
