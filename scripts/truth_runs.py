@@ -9,8 +9,6 @@ snapshot, if a file for it is named.
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
 import sys
 import warnings
@@ -26,12 +24,13 @@ warnings.filterwarnings("ignore")
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
+from recorded_events import events_of, write_events
 from truth_cases import attention, encoders, inference, language, limits, lora, trainers, vision
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CASES", "events_of", "run"]
+__all__ = ["CASES", "run"]
 
 MODULES = (language, attention, encoders, lora, vision, trainers, inference, limits)
 CASES: dict[str, Callable[[], Any]] = {name: case for module in MODULES for name, case in module.CASES.items()}
@@ -42,42 +41,6 @@ def run(name: str) -> Any:
     """Run one case with a fixed seed."""
     torch.manual_seed(0)
     return CASES[name]()
-
-
-def events_of(trace: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a device's trace in short.
-
-    ``actions`` has a letter for each entry: ``a`` alloc, ``f`` free requested, ``s`` segment, ``r`` its release;
-    ``values`` has bytes for ``a`` and ``s``, the number of the ``a`` that is freed for ``f`` (-1: born before), and
-    an index into ``addresses`` for ``r``; ``addresses`` are those of the ``s``.
-    """
-    letters = {
-        "alloc": "a", "free_requested": "f", "segment_alloc": "s", "segment_map": "s",
-        "segment_free": "r", "segment_unmap": "r",
-    }  # fmt: skip
-    actions, values, addresses = [], [], []
-    live: dict[int, int] = {}
-    segments: dict[int, int] = {}
-    born = 0
-    for entry in trace:
-        letter = letters.get(entry["action"])
-        if letter is None:
-            continue
-        actions.append(letter)
-        address, size = entry["addr"], entry["size"]
-        if letter == "a":
-            live[address] = born
-            born += 1
-            values.append(size)
-        elif letter == "f":
-            values.append(live.pop(address, -1))
-        elif letter == "s":
-            segments[address] = len(addresses)
-            addresses.append(address)
-            values.append(size)
-        else:
-            values.append(segments.get(address, -1))
-    return {"actions": "".join(actions), "values": values, "addresses": addresses}
 
 
 def main() -> None:
@@ -99,7 +62,7 @@ def main() -> None:
     }
     if len(sys.argv) > 3:
         torch.cuda.memory._dump_snapshot(sys.argv[3])
-    Path(sys.argv[2]).write_bytes(gzip.compress(json.dumps(figures, separators=(",", ":")).encode()))
+    write_events(Path(sys.argv[2]), figures)
 
 
 if __name__ == "__main__":

@@ -1,24 +1,25 @@
 # ruff: noqa: INP001  # a script, not a package
 """Training and inference of many kinds, each small enough for seconds: what the simulation is checked on.
 
-    python scripts/wider_runs.py CASE
+    python scripts/wider_runs.py CASE OUTPUT.json.gz
 
-Runs on the ``cuda`` device that is there and prints the allocator's figures as JSON.
+Runs on the ``cuda`` device that is there and writes the allocator's figures, and all that it was asked for.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import sys
 import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  # the name that everybody gives it
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+sys.path.insert(0, str(Path(__file__).parent))
+from recorded_events import events_of, write_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -453,22 +454,19 @@ def oom_mlp() -> None:
 
 
 def main() -> None:
-    """Run one case and print what the allocator was asked for."""
-    with contextlib.suppress(IndexError):
-        if sys.argv[2] == "record":
-            torch.cuda.memory._record_memory_history(context=None, max_entries=1_000_000)
+    """Run one case and write what the allocator was asked for."""
+    torch.cuda.memory._record_memory_history(context=None, max_entries=1_000_000)
     run(sys.argv[1])
-    trace = torch.cuda.memory._snapshot()["device_traces"][0] if len(sys.argv) > 2 else []
     figures = {
         "case": sys.argv[1],
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name(0),
         "allocated": torch.cuda.max_memory_allocated(),
         "reserved": torch.cuda.max_memory_reserved(),
         "failed_at": getattr(torch.cuda, "failed_at", None),
-        "sizes": [entry["size"] for entry in trace if entry["action"] == "alloc"],
+        **events_of(torch.cuda.memory._snapshot()["device_traces"][0]),
     }
-    sys.stdout.write(f"\nRESULT {json.dumps(figures)}\n")
-    sys.stdout.flush()
-    os._exit(0)
+    write_events(Path(sys.argv[2]), figures)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from memprof.errors import MemprofError
 from memprof.simulate.bitsandbytes_library import install_native_library
 from memprof.simulate.cards import Card, card_named
 from memprof.simulate.checkpoints import install_checkpoints
+from memprof.simulate.companions import install_companions
 from memprof.simulate.device import Device
 from memprof.simulate.host_weights import install_host_weights
 from memprof.simulate.peak_ranges import PeakRanges, peak_ranges
@@ -149,6 +150,7 @@ def install(
     device = Device(card, settings, order)
     device.install()
     install_runtime(device)
+    install_companions()
     install_checkpoints()
     install_refusals(device)
     self_test(device)
