@@ -11,7 +11,7 @@ pytest.importorskip("bitsandbytes")
 pytest.importorskip("peft")
 
 import findings_runs as runs
-from findings_cases import BLOCKS, CASES, MBS
+from findings_cases import BLOCKS, CASES, HALF, MATRICES, MBS
 
 pytestmark = pytest.mark.torch
 
