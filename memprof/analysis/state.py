@@ -32,6 +32,10 @@ class State:
     device_used: int | None
     """Reserved plus what lies outside the allocator, as the capture last read it; None where nobody read it."""
     managed: int | None
+    context: int | None = None
+    """Of what lies outside the allocator, this process's: CUDA context and libraries; None where nobody read it."""
+    others: int | None = None
+    """Of what lies outside the allocator, that of other processes and the driver."""
     categories: Mapping[Category, int]
     categories_requested: Mapping[Category, int]
     counts: Mapping[Category, int]
@@ -62,6 +66,7 @@ def state_at(account: DeviceAccount, event: int) -> State:
     assert sum(per_code) == allocated, f"categories sum to {sum(per_code)}, the allocator says {allocated}"
     reserved = None if replay.reserved is None else int(replay.reserved[event + 1])
     outside = _outside(account)
+    context = _context(account) if outside is not None else None
     return State(
         event=event,
         allocated=allocated,
@@ -69,6 +74,8 @@ def state_at(account: DeviceAccount, event: int) -> State:
         pending=int(replay.pending[event + 1]),
         reserved=reserved,
         device_used=None if outside is None or reserved is None else reserved + outside,
+        context=context,
+        others=None if context is None or outside is None else max(0, outside - context),
         managed=next(
             (stat.managed_bytes for stat in reversed(account.device.stats) if stat.managed_bytes is not None), None
         ),
@@ -99,6 +106,14 @@ def _finer(account: DeviceAccount, live: np.ndarray[tuple[int], np.dtype[np.int6
         text = (value & 0xFFFFFFFF) - 1
         finer[CATEGORIES[value >> 32]][UNSPECIFIED if text < 0 else classification.texts[text]] = size
     return finer
+
+
+def _context(account: DeviceAccount) -> int | None:
+    """Bytes of this process that no segment holds, as last read: CUDA context and libraries."""
+    for stat in reversed(account.device.stats):
+        if stat.process_used_bytes is not None and stat.reserved_bytes is not None:
+            return max(0, stat.process_used_bytes - stat.reserved_bytes)
+    return None
 
 
 def _outside(account: DeviceAccount) -> int | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from memprof.capture.nvml import ProcessMemory
 from memprof.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -38,7 +39,10 @@ class RecordedDevice(Protocol):
         """End recording, whatever state it is in, and drop what was recorded."""
 
     def figures(self) -> dict[str, int | None]:
-        """Read max_allocated_bytes, max_reserved_bytes and device_used_bytes; nothing is reset."""
+        """Read max_allocated_bytes, max_reserved_bytes and device_used_bytes, and what else it knows; nothing is reset.
+
+        ``reserved_bytes`` is what the allocator has now, ``process_used_bytes`` what the driver says the process has.
+        """
 
     def describe(self) -> dict[str, Any]:
         """Return what the file says of the device: card, driver, capability."""
@@ -55,10 +59,16 @@ class CudaDevice:
                 "--device cuda: torch finds no CUDA device here; use --device cpu, or another torch build"
             )
         self.device = torch.device("cuda", torch.cuda.current_device())
+        self._process: ProcessMemory | None = None
+        self._process_used: tuple[tuple[int, int], int | None] = (-1, -1), None
+        """Reserved and device used at the last reading, and what was read."""
 
     def start(self, *, stacks: str, max_entries: int) -> None:
         """Switch on the allocator's history."""
         torch.cuda.init()  # type: ignore[no-untyped-call]
+        uuid = getattr(torch.cuda.get_device_properties(self.device), "uuid", None)
+        if self.source == "recorded" and uuid is not None:
+            self._process = ProcessMemory(str(uuid))
         # No stacks of frees: torch 2.11 loses an exception on its way when a free during it looks for its stack
         # (pytorch/pytorch#179536), and checkpointing ends a recomputation by an exception.
         options = {"max_entries": max_entries, "stacks": stacks, "context": "alloc"}
@@ -81,10 +91,17 @@ class CudaDevice:
     def figures(self) -> dict[str, int | None]:
         """Read torch's peaks, and the device's use from ``cudaMemGetInfo``."""
         free, total = torch.cuda.mem_get_info()
+        reserved = torch.cuda.memory_reserved()
+        moment = reserved, total - free
+        # Asking the driver may take milliseconds: not again where nothing has changed.
+        if self._process is not None and moment != self._process_used[0]:
+            self._process_used = moment, self._process.read()
         return {
             "max_allocated_bytes": torch.cuda.max_memory_allocated(),
             "max_reserved_bytes": torch.cuda.max_memory_reserved(),
             "device_used_bytes": total - free,
+            "reserved_bytes": reserved,
+            "process_used_bytes": self._process_used[1],
         }
 
     def describe(self) -> dict[str, Any]:

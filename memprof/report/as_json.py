@@ -90,6 +90,8 @@ def _state(state: State) -> dict[str, Any]:
         "pending_free_bytes": state.pending,
         "reserved_bytes": state.reserved,
         "device_used_bytes": state.device_used,
+        "context_bytes": state.context,
+        "other_processes_bytes": state.others,
         "managed_bytes": state.managed,
         "categories": {category.value: size for category, size in state.categories.items()},
         "requested": {category.value: size for category, size in state.categories_requested.items()},

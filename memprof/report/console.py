@@ -136,6 +136,9 @@ def _account_table(device: DeviceBreakdown, state: State) -> Table:
     if state.device_used is not None and state.reserved is not None:
         row("device used", state.device_used, "")
         row("  outside the allocator (context, libraries, others)", state.device_used - state.reserved, "")
+        if state.context is not None:
+            row("    CUDA context and libraries of this process", state.context, "")
+            row("    other processes and the driver", state.others, "")
     cpu = device.account.trace.source is Source.PROFILED
     row("reserved", state.reserved, "none: the CPU has no caching allocator" if cpu else "not in the file")
     if state.reserved is not None:

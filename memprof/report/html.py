@@ -127,6 +127,11 @@ def _account(device: DeviceBreakdown) -> str:
             ("device used", state.device_used),
             ("outside the allocator (context, libraries, others)", state.device_used - state.reserved),
         ]
+        if state.context is not None:
+            rows += [
+                ("of it CUDA context and libraries of this process", state.context),
+                ("of it other processes and the driver", state.others or 0),
+            ]
     if state.reserved is not None:
         rows += [("reserved", state.reserved), ("cached (free blocks in segments)", state.cached or 0)]
         if state.pending:

@@ -212,6 +212,17 @@ def _marks(value: Any, actions: Mapping[int, Codes]) -> dict[int, list[Mark]]:
     return {device: sorted(marks, key=lambda mark: mark.entry) for device, marks in found.items()}
 
 
+STATS = (
+    "max_allocated_bytes",
+    "max_reserved_bytes",
+    "device_used_bytes",
+    "managed_bytes",
+    "reserved_bytes",
+    "process_used_bytes",
+)
+"""Figures of a row of ``stats``; each may be missing."""
+
+
 def _stats(value: Any) -> dict[int, list[Stats]]:
     found: dict[int, list[Stats]] = {}
     for index, item in enumerate(as_list(value if value is not None else [], "memprof.stats")):
@@ -219,7 +230,7 @@ def _stats(value: Any) -> dict[int, list[Stats]]:
         row = as_dict(item, place)
         figures = {
             name: None if row.get(name) is None else as_int(row[name], f"{place}.{name}", end=SIZE_END)
-            for name in ("max_allocated_bytes", "max_reserved_bytes", "device_used_bytes", "managed_bytes")
+            for name in STATS
         }
         device = as_int(row.get("device"), f"{place}.device", end=DEVICES)
         step = as_int(row.get("step"), f"{place}.step", low=-1, end=1 << 31)

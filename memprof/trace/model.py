@@ -208,7 +208,12 @@ class Stats:
     max_allocated_bytes: int | None
     max_reserved_bytes: int | None
     device_used_bytes: int | None
+    """Of the whole card, by whomever (``cudaMemGetInfo``)."""
     managed_bytes: int | None = None
+    reserved_bytes: int | None = None
+    """What the allocator had reserved at the moment of the reading."""
+    process_used_bytes: int | None = None
+    """What the driver said that the process had of the card (NVML): reserved, CUDA context and libraries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,8 @@ STATE_KEYS = {
     "pending_free_bytes",
     "reserved_bytes",
     "device_used_bytes",
+    "context_bytes",
+    "other_processes_bytes",
     "managed_bytes",
     "categories",
     "requested",
