@@ -45,6 +45,28 @@ def adam_states(*shapes):
     return sum(2 * FULL * elements + FULL for elements in shapes)
 
 
+def resumed_adam(trained):
+    """Adam with the state of a run before, as `load_state_dict` brings it."""
+    state = {
+        number: {"step": torch.tensor(1.0), "exp_avg": torch.zeros_like(each), "exp_avg_sq": torch.zeros_like(each)}
+        for number, each in enumerate(trained)
+    }
+    optimizer = torch.optim.Adam(trained)
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+    return optimizer
+
+
+def half_quantized():
+    """A model whose blocks have one 4-bit linear layer, and one that was left out."""
+    from bitsandbytes.nn import Linear4bit
+
+    return runs.Model(
+        up=lambda: Linear4bit(WIDTH, 4 * WIDTH, compute_dtype=BF16, quant_type="nf4"),
+        down=lambda: torch.nn.Linear(4 * WIDTH, WIDTH, dtype=BF16),
+        dtype=BF16,
+    ).freeze()
+
+
 BLOCK_PARAMETERS = BLOCKS * [WIDTH, WIDTH, 4 * WIDTH * WIDTH, 4 * WIDTH, 4 * WIDTH * WIDTH, WIDTH]
 OTHER_PARAMETERS = [runs.VOCABULARY * WIDTH, WIDTH * WIDTH, WIDTH]
 
@@ -128,6 +150,15 @@ CASES = {
         Loop(model=plain(), evaluate=100),
         # A hundred outputs, what the last block is at, and the last batch.
         {"evaluation-larger": FULL * (100 * STREAM + 2 * HIDDEN) + 8 * MBS * TOKENS},
+    ),
+    "Adam, resumed": (
+        Loop(model=plain(), optimizer=resumed_adam, steps=3),
+        {"optimizer-state-before-forward": adam_states(*BLOCK_PARAMETERS, *OTHER_PARAMETERS)},
+    ),
+    "nf4 in every other linear layer": (
+        Loop(model=half_quantized),
+        # 2 bytes a weight instead of half a byte and 4 bytes for each 64 of them.
+        {"linears-not-quantized": BLOCKS * 4 * WIDTH * WIDTH * 2 - BLOCKS * 4 * WIDTH * WIDTH * 9 // 16},
     ),
     "small evaluation": (Loop(model=plain(), evaluate=1), {}),
 }

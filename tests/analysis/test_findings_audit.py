@@ -68,6 +68,8 @@ AUDIT = {
     "cached-without-history": (SIMULATED, "after a larger run", "after a larger run, cache emptied"),
     "evaluation-larger": (CPU, "evaluation collects", "small evaluation"),
     "first-step-differs": (CPU, "Adam", "float32, everything trained"),
+    "linears-not-quantized": (CPU, "nf4 in every other linear layer", "nf4 in bf16"),
+    "optimizer-state-before-forward": (CPU, "Adam, resumed", "Adam"),
 }
 """By id: where the two runs are from, the one that has the cause, and the one that has not."""
 

@@ -40,7 +40,7 @@ def float32_weights(view: View) -> Finding | None:
             "norms, leave out prepare_model_for_kbit_training or cast embeddings and output layer back after it."
         ),
         grows=False,
-        half=True,
+        counted=view.size // 2,
     )
 
 

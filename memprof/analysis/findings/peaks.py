@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,11 +15,13 @@ from memprof.categories.category import CATEGORIES, Category
 from memprof.units import format_bytes
 
 if TYPE_CHECKING:
-    from memprof.analysis.findings.view import View
+    from memprof.analysis.findings.view import Mask, View
     from memprof.analysis.state import State
 
 __all__ = ["evaluation_larger", "first_step"]
 
+COLLECTED = 4
+"""Outputs alike from which on they are not what one forward makes."""
 UNLIKE = 0.05
 """Share of the later peak by which the first one has to differ."""
 
@@ -33,12 +36,13 @@ def evaluation_larger(view: View) -> Finding | None:
     most = max(int(np.max(allocated[phase.begin : phase.end + 1])) for phase in training)
     if view.peak <= most:
         return None
+    alike = _most_alike(view, view.live & view.born_in("eval"))
     return view.finding(
         view.born_in("eval"),
         id="evaluation-larger",
         title=lambda size: (
             f"Evaluation peaks at {format_bytes(view.peak)}, training at {format_bytes(most)}: {format_bytes(size)} "
-            "are evaluation's own"
+            f"are evaluation's own{alike}"
         ),
         category=Category.TEMPORARIES,
         fix=(
@@ -48,6 +52,18 @@ def evaluation_larger(view: View) -> Finding | None:
         grows=False,
         gives_back=lambda: view.peak - most,
     )
+
+
+def _most_alike(view: View, mask: Mask) -> str:
+    """Say of which module most outputs alike stand at once; nothing where there are only a few."""
+    known = view.account.classification
+    rows = np.flatnonzero(mask & (known.module >= 0) & (known.shape >= 0))
+    kinds = Counter(zip(*(column[rows].tolist() for column in (known.module, known.op, known.shape)), strict=True))
+    (module, _, shape), count = next(iter(kinds.most_common(1)), ((-1, -1, -1), 0))
+    if count < COLLECTED:
+        return ""
+    name = known.texts[module] or "the model"
+    return f", {count} outputs of {name} ({known.texts[shape]}) among them, as where they are collected"
 
 
 def first_step(view: View) -> Finding | None:

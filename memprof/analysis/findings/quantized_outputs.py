@@ -40,7 +40,7 @@ def quantized_outputs(view: View) -> Finding | None:
             "their input (or output) to the autocast dtype."
         ),
         grows=True,
-        half=True,
+        counted=view.size // 2,
         gives_back=lambda: view.given_back_by("autocast-output"),
     )
 

@@ -8,12 +8,14 @@ from memprof.analysis.findings.cached import cache_untold, fragmentation
 from memprof.analysis.findings.checkpointing import checkpointing_idle
 from memprof.analysis.findings.dequantized import dequantized_kept
 from memprof.analysis.findings.dropout import dropout_masks
+from memprof.analysis.findings.early_state import early_state
 from memprof.analysis.findings.float32_weights import float32_weights
 from memprof.analysis.findings.frozen_casts import frozen_casts
 from memprof.analysis.findings.frozen_state import frozen_state
 from memprof.analysis.findings.held import held_after_backward
 from memprof.analysis.findings.leak import leak
 from memprof.analysis.findings.logits import logits_copies, logits_dominate
+from memprof.analysis.findings.not_quantized import linears_left
 from memprof.analysis.findings.peaks import evaluation_larger, first_step
 from memprof.analysis.findings.quantized_inputs import quantized_inputs
 from memprof.analysis.findings.quantized_outputs import quantized_outputs
@@ -45,6 +47,8 @@ FINDINGS: dict[str, Callable[[View], Finding | None]] = {
     "cached-without-history": cache_untold,
     "evaluation-larger": evaluation_larger,
     "first-step-differs": first_step,
+    "linears-not-quantized": linears_left,
+    "optimizer-state-before-forward": early_state,
 }
 """By the id of what each finds."""
 WORTH = 0.005

@@ -162,7 +162,7 @@ class View:
         category: Category,
         fix: str,
         grows: bool,
-        half: bool = False,
+        counted: Rows | None = None,
         freed: Rows | None = None,
         whole: Mask | None = None,
         gives_back: Callable[[], int | None] | None = None,
@@ -178,8 +178,8 @@ class View:
             Gets the bytes.
         grows
             Whether the bytes grow with the micro-batch.
-        half
-            Whether half of each block counts instead of all of it: the other half would be there without the cause.
+        counted
+            Bytes that count of each allocation, where others would be there without the cause; by default all.
         freed
             Events at which the allocations would be freed without the cause; by default they would not be there.
         whole
@@ -190,8 +190,9 @@ class View:
             By default certain with labels and likely without.
 
         """
+        sizes = self.size if counted is None else counted
         live = np.flatnonzero(mask & self.live).tolist()
-        evidence = self.evidence(live, {row: int(self.size[row]) // 2 for row in live} if half else None)
+        evidence = self.evidence(live, {row: int(sizes[row]) for row in live})
         size = sum(each.size for each in evidence)
         if not size:
             return None
@@ -206,7 +207,7 @@ class View:
             fix=fix,
             gives_back=gives_back()
             if gives_back is not None
-            else self.gives_back(mask if whole is None else whole, half=half, freed=freed),
+            else self.gives_back(mask if whole is None else whole, sizes, freed=freed),
         )
 
     def given_back_by(self, fix: str) -> int | None:
@@ -227,15 +228,15 @@ class View:
         at = np.searchsorted(born, self.account.replay.allocations.born, side="right") + count - 1
         return np.append(born, [len(self.account.device.events)] * (count + 1))[np.minimum(at, len(born))]
 
-    def gives_back(self, mask: Mask, *, half: bool = False, freed: Rows | None = None) -> int:
-        """Return by how much the run's peak falls where allocations are not there, or half as large, or go earlier.
+    def gives_back(self, mask: Mask, sizes: Rows, *, freed: Rows | None = None) -> int:
+        """Return by how much the run's peak falls where allocations are not there, or smaller, or go earlier.
 
         Parameters
         ----------
         mask
             Which allocations.
-        half
-            Whether they are half as large instead of not there at all.
+        sizes
+            By how many bytes each is smaller.
         freed
             Events at which they are freed instead.
 
@@ -243,7 +244,7 @@ class View:
         allocations = self.account.replay.allocations
         ends = np.minimum(allocations.freed, freed) if freed is not None else allocations.freed
         change = np.zeros(len(self.account.replay.allocated) + 1, np.int64)
-        less = np.where(mask, self.size // 2 if half else self.size, 0)
+        less = np.where(mask, sizes, 0)
         begins = allocations.born if freed is None else np.maximum(ends, allocations.born)
         np.add.at(change, begins + 1, less)
         np.add.at(change, allocations.freed + 1, -less)
