@@ -72,6 +72,11 @@ CASES: tuple[Case, ...] = (
         ),
     ),
     Case(
+        key="litgpt#501",
+        url=_GITHUB + "Lightning-AI/litgpt/issues/501",
+        runs=_runs("litgpt_501.py", "t4", none_8="--mbs 8 --steps 10", nf4_8="--mbs 8 --steps 10 --quant bnb.nf4"),
+    ),
+    Case(
         key="litgpt#477",
         url=_GITHUB + "Lightning-AI/litgpt/issues/477",
         runs=_runs("capture", **{f"nf4_{seq}": f"{_LITGPT} {seq}" for seq in (512, 1024, 2048, 4096)}),
