@@ -74,8 +74,7 @@ class Neighbours:
             if parts is None:
                 scale = sum(convolution.elements()) * convolution.item / (sum(neighbour.elements()) * neighbour.item)
                 return int(workspace * scale)
-            by_sample = not parts.copies and parts.partials == neighbour.batch
-            partials = convolution.batch if by_sample else parts.partials
+            partials = _partials(parts, neighbour, convolution)
             sizes = _sizes(convolution)
             return sum(sizes[name] for name in parts.copies) + partials * sizes["w32"] + parts.rest
         return _without_neighbours(convolution, which)
@@ -89,6 +88,14 @@ class Neighbours:
         distances = np.abs(self._places[kind] - _place(convolution)).sum(1)
         for row in np.argsort(distances, kind="stable")[:_TRIED]:
             yield self._groups[kind][row]
+
+
+def _partials(parts: _Parts, neighbour: Convolution, convolution: Convolution) -> int:
+    """Return how many partial gradients: one a sample where it was so; else fewer for a larger weight."""
+    if not parts.copies and parts.partials == neighbour.batch:
+        return convolution.batch
+    smaller = min(1.0, neighbour.elements()[2] / convolution.elements()[2])
+    return max(1, round(parts.partials * smaller)) if parts.partials else 0
 
 
 def _without_neighbours(convolution: Convolution, which: Pass) -> int:
