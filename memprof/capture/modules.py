@@ -25,12 +25,18 @@ PLUMBING = frozenset(
     }
 )
 """Ops that only fetch memory for another op: an allocation's op is the one that asked them."""
+REGION = "Torch-Compiled Region: "
+"""What the name of a compiled graph's range begins with; its number follows (torch/_dynamo/convert_frame.py).
+
+There are no modules inside: the graph is named beside the module around it."""
+TRACED = "GraphModule"
+"""Type of the module that a traced graph is: it has no name of its own."""
 OUTSIDE = "(no op)"
 """Where no op ran, when a Python number becomes a tensor, say. That nothing ran is known, so it is not unknown."""
 
 
 class Modules:
-    """The module around every op; in backward, that of the forward op which made the autograd node."""
+    """The module around every op, or compiled graph; in backward, that of the forward op which made the node."""
 
     def __init__(self, timeline: Timeline, marks: list[Mark | None]) -> None:
         self._timeline = timeline
@@ -38,7 +44,10 @@ class Modules:
         self._makers: dict[int, list[tuple[float, int]]] = {}
         for row, (op, mark) in enumerate(zip(timeline.ops, marks, strict=True)):
             inherited = self._module[op.parent] if op.parent >= 0 else None
-            self._module.append(mark.name if mark is not None and mark.kind == "module" else inherited)
+            if op.name.startswith(REGION):
+                inherited = f"{inherited or ''} [graph {op.name.removeprefix(REGION)}]".lstrip()
+            named = mark is not None and mark.kind == "module" and (mark.name != TRACED or inherited is None)
+            self._module.append(mark.name if named and mark is not None else inherited)
             if op.sequence >= 0 and not op.backward and not op.name.startswith(NODE):
                 self._makers.setdefault(op.sequence, []).append((op.start, row))
         for makers in self._makers.values():

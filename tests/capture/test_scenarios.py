@@ -144,6 +144,10 @@ def test_a_compiled_model_stays_one_graph(record):
     assert run.bytes(run.mark("step 1 optimizer"), "gradients", "parameter") == size_of(model.parameters())
     names = {label["parameter"] for label in run.labels.values() if label["finer"] == "exp_avg"}
     assert names == {"0.weight", "0.bias", "2.weight", "2.bias"}
+    # the modules are gone, so the graph has the activations, and what flows in its backward
+    assert {label["module"] for label in run.labels.values() if label["finer"] == "saved"} >= {"[graph 0/0]"}
+    backward = [label for label in run.labels.values() if label["phase"] == "backward" and label["module"]]
+    assert {label["module"] for label in backward} >= {"[graph 0/0]"}
 
 
 def test_an_optimizer_that_is_given_a_closure(record):
