@@ -25,6 +25,8 @@ _LACKING = (
     re.compile(r"^Could not run '([\w:.]+)' with arguments from the '\w*CUDA\w*' backend"),
     re.compile(r"^module 'torch\._C' has no attribute '(_cuda\w+)'"),
     re.compile(r"^Could not find any (NVRTC) library"),
+    re.compile(r"^(cannot \w+ a meta tensor.*)"),
+    re.compile(r"^(aten::[\w.]+): attempted to run this operator with Meta tensors"),
 )
 
 
@@ -61,7 +63,7 @@ def as_refusal(error: BaseException) -> UnsupportedError | None:
             found = pattern.search(text)
             if found:
                 return UnsupportedError(
-                    f"{found[1]}: this cannot be simulated, since the CPU build of torch does not have it; leave it out"
+                    f"{found[1]}: this cannot be simulated, since it needs the device or its values; leave it out"
                 )
     return None
 
