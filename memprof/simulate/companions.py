@@ -86,4 +86,4 @@ def _scatter(
 @functools.cache
 def _stream_of() -> torch.cuda.Stream:
     """Return the stream that batches are copied on."""
-    return torch.cuda.Stream()
+    return torch.cuda.Stream()  # type: ignore[no-untyped-call]  # in torch
