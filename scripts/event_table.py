@@ -7,6 +7,8 @@ For every recorded run (captures in ``traces/sweep-pythia-70m``, runs in ``tests
 the same program runs on the simulated card. Sizes of allocations are compared in order. The share is that of a common
 subsequence found by ``difflib.SequenceMatcher`` (which need not be the longest, so the true share is that or more), of
 the longer of the two.
+
+Captures have labels: their categories at the peak are compared as well.
 """
 
 from __future__ import annotations
@@ -46,6 +48,17 @@ class Recorded:
     """Arguments of the interpreter; the file with the events comes last."""
     settings: str
     sizes: list[int]
+    capture: Path | None = None
+    """The recorded file, where it has categories."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulated:
+    """The same run on the simulated card."""
+
+    sizes: list[int]
+    categories: dict[str, int]
+    """Bytes at the peak; empty where nothing was labelled."""
 
 
 def recorded_runs() -> Iterator[Recorded]:
@@ -59,6 +72,7 @@ def recorded_runs() -> Iterator[Recorded]:
             program=("-m", "memprof", "capture", "--simulate", "h200", *options, "--output"),
             settings="",
             sizes=allocations(path),
+            capture=path,
         )
     for prefix, script in ROUNDS.items():
         path = DATA / f"{prefix}_runs_h200.json.gz"
@@ -78,8 +92,16 @@ def allocations(path: Path) -> list[int]:
     return [entry["size"] for entry in trace if entry["action"] == "alloc"]
 
 
-def simulated_sizes(run: Recorded) -> list[int]:
-    """Return what the same program asks the simulated card for."""
+def categories(path: Path) -> dict[str, int]:
+    """Return the bytes of each category at the peak."""
+    command = [sys.executable, "-m", "memprof", "breakdown", str(path), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)  # noqa: S603  # our own
+    found: dict[str, int] = json.loads(done.stdout)["devices"][0]["peak"]["categories"]
+    return found
+
+
+def simulate(run: Recorded) -> Simulated:
+    """Run the same program on the simulated card."""
     inherited = {name: value for name, value in os.environ.items() if "ALLOC_CONF" not in name}
     environment = {**inherited, "PYTHONPATH": str(ROOT), "PYTORCH_CUDA_ALLOC_CONF": run.settings}
     with tempfile.TemporaryDirectory() as folder:
@@ -94,7 +116,9 @@ def simulated_sizes(run: Recorded) -> list[int]:
         )
         if not output.exists():
             raise SystemExit(f"{run.name}: the simulated run failed\n{done.stderr[-2000:]}")
-        return allocations(output) if output.suffix == ".pickle" else sizes_of(read_events(output))
+        if run.capture is None:
+            return Simulated(sizes=sizes_of(read_events(output)), categories={})
+        return Simulated(sizes=allocations(output), categories=categories(output))
 
 
 def equal_in_order(one: list[int], other: list[int]) -> int:
@@ -105,38 +129,68 @@ def equal_in_order(one: list[int], other: list[int]) -> int:
     return sum(block.size for block in blocks)
 
 
+def compare_categories(run: Recorded, found: Simulated) -> str:
+    """Return a row: the categories that differ, recorded and simulated."""
+    assert run.capture is not None
+    truth = categories(run.capture)
+    differing = [
+        f"{name}: {truth[name]:,} / {found.categories[name]:,}"
+        for name in truth
+        if truth[name] != found.categories[name]
+    ]
+    worst = max(abs(found.categories[name] - truth[name]) / max(truth[name], 1) for name in truth)
+    return f"| {run.name} | {sum(truth.values()):,} | {'; '.join(differing) or 'none'} | {worst:.3%} |"
+
+
 def main() -> None:
     """Compare all runs and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="a regular expression for names")
     options = parser.parse_args()
-    lines, shares = [], []
+    lines, shares, by_category = [], [], []
     for run in recorded_runs():
         if not re.search(options.only, run.name):
             continue
-        found = simulated_sizes(run)
-        equal = equal_in_order(run.sizes, found)
-        shares.append(equal / max(len(run.sizes), len(found)))
-        whole = "all, each in its place" if run.sizes == found else f"{shares[-1]:.3%}"
-        lines.append(f"| {run.name.replace('_', ' ')} | {len(run.sizes):,} | {len(found):,} | {equal:,} | {whole} |")
+        found = simulate(run)
+        equal = equal_in_order(run.sizes, found.sizes)
+        shares.append(equal / max(len(run.sizes), len(found.sizes)))
+        whole = "all, each in its place" if run.sizes == found.sizes else f"{shares[-1]:.3%}"
+        name = run.name.replace("_", " ")
+        lines.append(f"| {name} | {len(run.sizes):,} | {len(found.sizes):,} | {equal:,} | {whole} |")
         sys.stdout.write(lines[-1] + "\n")
+        if run.capture is not None:
+            by_category.append(compare_categories(run, found))
+            sys.stdout.write(by_category[-1] + "\n")
         sys.stdout.flush()
-    if options.only:
-        return
+    if not options.only:
+        (ROOT / "docs/events.md").write_text("\n".join(page(lines, shares, by_category)) + "\n", encoding="utf-8")
+
+
+def page(lines: list[str], shares: list[float], by_category: list[str]) -> list[str]:
+    """Return the lines of docs/events.md."""
     exact, good = sum(share == 1 for share in shares), sum(share >= 0.99 for share in shares)
-    head = [
+    return [
         "# Event by event",
         "",
-        "What was recorded on an H200 (torch 2.11+cu130) against the same program on the simulated H200, allocation by",
-        "allocation: written by `python scripts/event_table.py`, which says how it compares.",
+        "What was recorded on an H200 (torch 2.11+cu130) against the same program on the simulated H200",
+        "(torch 2.13+cpu), allocation by allocation: by `python scripts/event_table.py`, which says how it compares.",
         "",
-        f"{len(lines)} runs: {exact} ask for the same sizes in the same order from first to last,",
+        f"Of {len(lines)} runs, {exact} ask for the same sizes in the same order from first to last,",
         f"{good} in 99 % or more of their allocations.",
         "",
         "| run | allocations recorded | simulated | equal in order | share |",
         "|---|---:|---:|---:|---:|",
+        *lines,
+        "",
+        "## By category",
+        "",
+        "The captures have labels. Bytes at the peak, recorded / simulated, of the categories that differ; and the",
+        "largest difference as a part of its category.",
+        "",
+        "| capture | allocated at the peak | categories that differ | largest difference |",
+        "|---|---:|---|---:|",
+        *by_category,
     ]
-    (ROOT / "docs/events.md").write_text("\n".join([*head, *lines]) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

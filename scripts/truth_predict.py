@@ -1,9 +1,9 @@
 # ruff: noqa: INP001  # a script, not a package
-"""Predict all cases of ``scripts/truth_runs.py``, each in a process of its own.
+"""Predict all cases of ``scripts/truth_runs.py`` or ``scripts/wider_runs.py``, each in a process of its own.
 
-    python scripts/truth_predict.py OUTPUT.json [--only CASE,...] [--events DIRECTORY]
+    python scripts/truth_predict.py OUTPUT.json [--runs wider_runs] [--only CASE,...]
 
-Writes figures, and with ``--events`` all that was asked for, for comparing event by event.
+Writes figures. Where the run was recorded with the addresses of its segments, also what the figures are on these.
 """
 
 from __future__ import annotations
@@ -18,17 +18,28 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
+from recorded_addresses import peaks_at_recorded_addresses
+
 ROOT = Path(__file__).parents[1]
-RUNS = ROOT / "scripts/truth_runs.py"
+SETTINGS = {"gpt2_expandable": "expandable_segments:True"}
+"""Allocator's settings of cases in ``wider_runs``; those of ``truth_runs`` are there."""
 
 
-def names() -> list[str]:
+def names(runs: str) -> list[str]:
     """Return the cases in order."""
+    program = f"import {runs}; print(*{runs}.CASES)"
     result = subprocess.run(  # noqa: S603  # our own script
-        [sys.executable, str(RUNS), "list"], capture_output=True, text=True, check=True, cwd=ROOT, env=environment("")
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT / "scripts",
+        env=environment(""),
     )
     return result.stdout.split()
 
@@ -41,18 +52,28 @@ def environment(settings: str) -> dict[str, str]:
 
 def settings_of(case: str) -> str:
     """Return the allocator's settings of a case, which are there before torch is."""
-    names = re.search(r"dict\.fromkeys\(\s*\(([^)]*)\),\s*\"([^\"]*)\"", RUNS.read_text(encoding="utf-8"))
-    return names[2] if names is not None and f'"{case}"' in names[1] else ""
+    text = (ROOT / "scripts/truth_runs.py").read_text(encoding="utf-8")
+    found = re.search(r"dict\.fromkeys\(\s*\(([^)]*)\),\s*\"([^\"]*)\"", text)
+    return found[2] if found is not None and f'"{case}"' in found[1] else SETTINGS.get(case, "")
 
 
-def predict(case: str, events: Path) -> dict[str, Any]:
+@lru_cache
+def recordings(runs: str) -> dict[str, Any]:
+    """Return what was recorded of the cases of a script."""
+    path = ROOT / f"tests/simulate/data/{runs}_h200.json.gz"
+    if not path.exists():
+        return {}
+    return {run["case"]: run for run in json.loads(gzip.decompress(path.read_bytes()))["runs"]}
+
+
+def predict(runs: str, case: str, events: Path) -> dict[str, Any]:
     """Run one case on the simulated card; leave its events in a folder and return its figures."""
     started = time.perf_counter()
     recorded, status = events / f"{case}.json.gz", events / f"{case}.status.json"
     subprocess.run(  # noqa: S603  # our own script
         [
             *(sys.executable, "-m", "memprof.simulate", "--card", "h200", "--status", str(status)),
-            *(str(RUNS), case, str(recorded)),
+            *(str(ROOT / "scripts" / f"{runs}.py"), case, str(recorded)),
         ],
         capture_output=True,
         timeout=300,
@@ -68,6 +89,9 @@ def predict(case: str, events: Path) -> dict[str, Any]:
     figures = json.loads(gzip.decompress(recorded.read_bytes()))
     found |= {name: figures[name] for name in ("allocated", "reserved", "failed_at")}
     found |= {name: ended[name] for name in ("allocated_range", "reserved_range")}
+    truth = recordings(runs).get(case)
+    if truth is not None and truth["addresses"] and not settings_of(case) and figures["failed_at"] is None:
+        found["at_recorded_addresses"] = peaks_at_recorded_addresses(figures, truth)
     found["caveats"] = [
         [each["kind"], each["what"], each["count"], each["bytes"]] for each in ended["device"]["caveats"]
     ]
@@ -78,8 +102,8 @@ def main() -> None:
     """Predict the cases, one after the other."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("output", type=Path)
+    parser.add_argument("--runs", default="truth_runs", help="the script whose cases they are")
     parser.add_argument("--only", default="", help="cases, with commas")
-    parser.add_argument("--events", type=Path, help="folder for what each case asked for")
     options = parser.parse_args()
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"],  # noqa: S607  # found on the path, as every git
@@ -93,13 +117,12 @@ def main() -> None:
         for name in ("torch", "transformers", "peft", "bitsandbytes", "lightning")
     )
     made_by = f"python scripts/truth_predict.py, at commit {commit.stdout.strip()}, {versions}; card h200"
-    chosen = options.only.split(",") if options.only else names()
+    chosen = options.only.split(",") if options.only else names(options.runs)
     with tempfile.TemporaryDirectory() as scratch:
-        events = options.events or Path(scratch)
-        events.mkdir(parents=True, exist_ok=True)
+        events = Path(scratch)
         predicted = []
         for case in chosen:
-            predicted.append(predict(case, events))
+            predicted.append(predict(options.runs, case, events))
             sys.stdout.write(json.dumps({k: v for k, v in predicted[-1].items() if k != "caveats"}) + "\n")
             sys.stdout.flush()
     text = json.dumps({"made_by": made_by, "predicted": predicted}, indent=1)

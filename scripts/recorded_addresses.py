@@ -1,0 +1,60 @@
+# ruff: noqa: INP001  # a script's helper, not a package
+"""A simulated run with its segments where the driver of the recorded run put them.
+
+Where a segment is decides ties between free blocks, and so what is reserved and, by up to 1 MiB a block, allocated.
+Nobody can know these addresses before; this says whether they are all that a prediction did not know.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from memprof.allocator.conf import parse_alloc_conf
+from memprof.allocator.driver import Driver
+from memprof.allocator.simulation import CachingAllocator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["peaks_at_recorded_addresses"]
+
+
+class _RecordedAddresses(Driver):
+    """Gives the recorded addresses, in order."""
+
+    def __init__(self, addresses: Iterator[int]) -> None:
+        super().__init__()
+        self._addresses = addresses
+
+    def reserve(self, size: int) -> int:
+        """Return the next one."""
+        del size
+        return next(self._addresses)
+
+    def unreserve(self, address: int, size: int) -> None:
+        """Forget: the recording says when an address comes again."""
+
+
+def peaks_at_recorded_addresses(simulated: dict[str, Any], recorded: dict[str, Any]) -> tuple[int, int] | None:
+    """Return the peaks of allocated and reserved of a simulated run on recorded addresses.
+
+    Parameters
+    ----------
+    simulated, recorded
+        Events as `recorded_events.events_of` gives them, under the default settings.
+
+    Returns
+    -------
+    None where the simulated run made more segments than were recorded.
+    """
+    allocator = CachingAllocator(parse_alloc_conf(""), _RecordedAddresses(iter(recorded["addresses"])))
+    placed: list[int] = []
+    try:
+        for action, value in zip(simulated["actions"], simulated["values"], strict=True):
+            if action == "a":
+                placed.append(allocator.malloc(value))
+            elif action == "f":
+                allocator.free(placed[value])
+    except StopIteration:
+        return None
+    return allocator.counters.allocated_peak, allocator.counters.reserved_peak
