@@ -1,5 +1,5 @@
 # ruff: noqa: INP001  # a script, not a package
-"""Write docs/wider.md and docs/truth.md: what was predicted for runs that nobody had measured, beside what was measured.
+"""Write docs/wider.md and docs/truth.md: what was predicted of runs that nobody had measured, beside what was measured.
 
     python scripts/truth_table.py
 
@@ -127,9 +127,9 @@ def addresses(truths: dict[str, Any], found: dict[str, Any]) -> list[str]:
         "",
         "## Where only addresses were not known",
         "",
-        "A free block is chosen by size, then by address, and a block that is up to 1 MiB too large is handed out whole:",
-        "where the driver puts segments decides both peaks a little. Nobody knows that before. Here the simulated run is",
-        "replayed with its segments where the measured run's were.",
+        "A free block is chosen by size, then by address, and a block that is up to 1 MiB too large is handed out",
+        "whole: where the driver puts segments decides both peaks a little. Nobody knows that before. Here the",
+        "simulated run is replayed with its segments where the measured run's were.",
         "",
         "| " + " | ".join(columns) + " |",
         "|---|" + "---:|" * 8,
