@@ -70,7 +70,9 @@ def _workspace(device: Device, convolution: Convolution | None, which: Pass) -> 
         device.caveats.add("library", "cuDNN's workspaces were recorded in float32, float16 and bfloat16 only")
         return
     nbytes = recorded(convolution, which)
-    if nbytes is None or device.card.name != _RECORDED_CARD:
+    cudnn: Any = torch.backends.cudnn  # untyped in torch
+    chosen = cudnn.benchmark or cudnn.deterministic or not cudnn.allow_tf32  # recorded as torch sets them by default
+    if nbytes is None or chosen or device.card.name != _RECORDED_CARD:
         nbytes = estimate(convolution, which) if nbytes is None else nbytes
         name = which.name.lower().replace("_", " ")
         device.caveats.add("library", f"cuDNN's workspace for the {name} of a convolution is an estimate", nbytes)
