@@ -10,16 +10,20 @@ import pytest
 from rich.console import Console
 
 import memprof
+from memprof.analysis.account import open_account
 from memprof.analysis.compare import compare
 from memprof.analysis.growth import measure_growth
 from memprof.analysis.sweep_folder import read_folder
 from memprof.categories.category import Category
 from memprof.report.as_json import to_text
+from memprof.report.compare import words
 from memprof.report.growth import growth_report
 from memprof.report.growth_json import growth_json
 
-SWEEP = Path(__file__).parents[2] / "traces" / "sweep-pythia-70m"
+TRACES = Path(__file__).parents[2] / "traces"
+SWEEP = TRACES / "sweep-pythia-70m"
 XS = (1, 2, 4, 8, 16, 32)
+LENGTH, VOCABULARY, HIDDEN, LAYERS = 1037, 50304, 2048, 6
 MEASURED_GB = {
     "none": (1.402, 1.940, 3.013, 5.136, 9.417, 17.997),
     "bnb.nf4": (0.882, 1.408, 2.484, 4.771, 9.369, 18.503),
@@ -79,11 +83,31 @@ def test_crossover_lies_between_16_and_32_and_float32_outputs_pay(growth):
 
 
 def test_rows_of_every_pair_sum_to_the_difference_of_the_allocators_own_peaks():
-    traces = [memprof.load(path) for path in sorted(SWEEP.glob("*.pickle"))]
-    peaks = [max(stats.max_allocated_bytes for stats in trace.devices[0].stats) for trace in traces]
+    # given every committed capture; four of the sweep's have a second name
+    files = {path.read_bytes(): path for path in sorted(TRACES.rglob("*.pickle"))}
+    traces = [memprof.load(path) for path in files.values()]
+    peaks = [own_peak(trace) for trace in traces]
+    assert len(traces) > len(XS) * len(MEASURED_GB)
 
     for (a, peak_a), (b, peak_b) in itertools.permutations(zip(traces, peaks, strict=True), 2):
-        assert sum(change.difference for change in compare(a, b).changes) == peak_b - peak_a
+        assert sum(change.difference for change in compare(a, b).changes) == peak_b - peak_a, (a.path, b.path)
+
+
+def own_peak(trace):
+    """``torch.cuda.max_memory_allocated()`` as the capture read it; the CPU has no such figure, but its sizes."""
+    known = [each.max_allocated_bytes for each in trace.devices[0].stats if each.max_allocated_bytes is not None]
+    return max(known) if known else int(open_account(trace, trace.devices[0]).replay.allocated.max())
+
+
+def test_tensors_that_changed_their_type_are_pairs():
+    plain, packed = (memprof.load(SWEEP / f"pythia-70m_16-mixed_{quant}_seq1037_mbs16.pickle") for quant in MEASURED_GB)
+
+    said = [line.plain.strip() for line in words(compare(plain, packed).changes)]
+
+    # Two bytes more for each of 16 x 1037 x 50304 logits, in 9 chunks; blocks may be up to 1 MiB larger.
+    assert said[0] == "lm_head.linear logits of aten::mm -> aten::_to_copy: float16 -> float32, +1.678 GB, 9 tensors"
+    assert pytest.approx(1.678e9, rel=0.01) == 16 * LENGTH * VOCABULARY * 2
+    assert any(line.startswith("lm_head.linear.weight quantized: float32 -> uint8, -90.14 MB") for line in said)
 
 
 def test_json_of_growth_has_no_infinities_and_all_ten_categories(growth):
@@ -92,9 +116,6 @@ def test_json_of_growth_has_no_infinities_and_all_ten_categories(growth):
     assert [len(group["categories"]) for group in document["groups"]] == [10, 10]
     crossing = document["crossovers"][0]["explained_by"]
     assert [each["finding"] for each in crossing] == ["quantized-output-float32"]
-
-
-LENGTH, VOCABULARY, HIDDEN, LAYERS = 1037, 50304, 2048, 6
 
 
 def test_growth_names_float32_outputs_as_the_cause_with_their_bytes_per_sample(growth):
