@@ -66,7 +66,7 @@ def with_unreported(
         if row in known:
             continue
         place = bisect_left(before, row) - 1
-        # Between two ranks of the profiler, in the history's order.
+        # Between two ranks of the profiler, in the history's order; what came before all of them, after the first.
         at = (latest[place] if place >= 0 else 0) + (row + 1) / (len(entries) + 2)
         event = MemoryEvent(
             at=at, time_ns=entry["time_us"] * 1000, address=entry["addr"], size=size, op=-1, implied=True

@@ -110,7 +110,7 @@ def read_timeline(profilers: profile | Sequence[profile], device: torch.device) 
     starts, ends = [0] * len(ops), [0] * len(ops)
     events: list[MemoryEvent] = []
     live = LiveBlocks()
-    rank = 1  # something that only the allocator's history has may come first
+    rank = 0
     for _, _, row, leaving in moments:
         if row < 0:
             time, address, size, op = memory[-1 - row]

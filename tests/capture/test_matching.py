@@ -80,7 +80,7 @@ def test_what_another_thread_allocated_stands_where_the_history_has_it():
     memory = profile((1, 512), (1, -512))
     rows = match_entries(entries, memory)
 
-    # then
+    # then it has ranks of its own between those of the profiler
     found, found_rows = with_unreported(entries, memory, rows)
     assert found_rows == [0, 1, 2, 3, 4]
     assert [(event.address, event.size, event.implied) for event in found] == [
