@@ -63,16 +63,29 @@ def _load(recipe: str, quants: Sequence[str], optimizer: str) -> dict[str, Any]:
     from memprof.simulate.support import check_support
 
     check_support()
-    for name in ("simulate.simulated", "capture.recorder", "recipes.registry", "commands.capture"):
+    for name in ("simulate.simulated", "capture.recorder", "recipes.registry", "commands.capture", "report.capture"):
         import_module(f"memprof.{name}")
+    import_module("memprof.simulate.convolutions").table()
+    _command("capture").make_context("capture", [])  # what parsing loads
     if recipe in LITGPT:
         import_module("litgpt.lora")
+        import_module(f"memprof.recipes.{recipe}")
     if set(quants) != {"none"} or optimizer not in ("adamw", "sgd"):
         # What bitsandbytes takes long to load. It asks for a CUDA device when it is loaded itself: a run does that.
         import_module("torch._inductor.compile_fx")
     if "bitsandbytes" in sys.modules:
         raise CaptureError("bitsandbytes was loaded before there was a simulated device; nothing can be simulated here")
     return {"torch": torch.__version__, "alloc_conf": settings_of_environment().conf}
+
+
+def _command(name: str) -> Any:
+    """Return one of our commands."""
+    import typer
+
+    from memprof.cli import app
+
+    group: Any = typer.main.get_command(app)
+    return group.commands[name]
 
 
 def _capture(card: str, words: Sequence[str]) -> dict[str, Any]:
