@@ -55,14 +55,21 @@ WORTH = 0.005
 """Share of the peak below which a finding is not worth a line."""
 
 
-def find_all(account: DeviceAccount, *, worth: float = WORTH) -> tuple[Finding, ...]:
-    """Return what is found on one device and takes at least a share `worth` of the peak, most bytes first."""
-    view = view_of(account)
+def find_all(account: DeviceAccount, *, worth: float = WORTH, tells: bool = True) -> tuple[Finding, ...]:
+    """Return what is found on one device and takes at least a share `worth` of the peak, most bytes first.
+
+    Parameters
+    ----------
+    tells
+        Whether each says what it gives back; that takes longer than finding it.
+
+    """
+    view = view_of(account, tells=tells)
     found = [finding for find in FINDINGS.values() if (finding := find(view)) is not None]
     found = [finding for finding in found if finding.size >= worth * view.peak]
     return tuple(sorted(found, key=lambda finding: -finding.size))
 
 
 def top_finding(account: DeviceAccount) -> Finding | None:
-    """Return the finding with the most bytes; None if nothing is found."""
-    return next(iter(find_all(account)), None)
+    """Return the finding with the most bytes, without what it gives back; None if nothing is found."""
+    return next(iter(find_all(account, tells=False)), None)

@@ -46,6 +46,8 @@ class View:
     live: Mask
     """Alive at the peak."""
     phases: tuple[StepPhase, ...]
+    tells: bool = True
+    """Whether findings say what they give back, which takes longer than all the rest."""
 
     @property
     def peak(self) -> int:
@@ -205,10 +207,13 @@ class View:
             certainty=certainty or (Certainty.CERTAIN if self.labelled else Certainty.LIKELY),
             evidence=evidence,
             fix=fix,
-            gives_back=gives_back()
-            if gives_back is not None
-            else self.gives_back(mask if whole is None else whole, sizes, freed=freed),
+            gives_back=self._told(gives_back, mask if whole is None else whole, sizes, freed),
         )
+
+    def _told(self, known: Callable[[], int | None] | None, mask: Mask, sizes: Rows, freed: Rows | None) -> int | None:
+        if not self.tells:
+            return None
+        return known() if known is not None else self.gives_back(mask, sizes, freed=freed)
 
     def given_back_by(self, fix: str) -> int | None:
         """Return by how much the peak falls with a fix of `memprof.analysis.counterfactual`; None if not known."""
@@ -251,13 +256,13 @@ class View:
         return self.peak - int((self.account.replay.allocated - np.cumsum(change)[:-1]).max())
 
 
-def view_of(account: DeviceAccount) -> View:
+def view_of(account: DeviceAccount, *, tells: bool = True) -> View:
     """Look at a device at its peak."""
     allocations = account.replay.allocations
     event = account.replay.peak_event
     live = np.zeros(len(allocations), np.bool_)
     live[allocations.live_at(event)] = True
-    return View(account=account, event=event, live=live, phases=step_phases(account))
+    return View(account=account, event=event, live=live, phases=step_phases(account), tells=tells)
 
 
 def owner(parameter: str) -> str:
