@@ -108,7 +108,9 @@ CASES: tuple[Case, ...] = (
     Case(
         key="peft#785",
         url=_GITHUB + "huggingface/peft/issues/785",
-        runs=_runs("peft_785.py", "t4", ("lora", "nf4", "prepared"), lora="lora 96", nf4="nf4 96", prepared="prepared 96"),
+        runs=_runs(
+            "peft_785.py", "t4", ("lora", "nf4", "prepared"), lora="lora 96", nf4="nf4 96", prepared="prepared 96"
+        ),
     ),
     Case(
         key="peft#832",
@@ -166,7 +168,8 @@ CASES: tuple[Case, ...] = (
         key="Megatron-LM#4638",
         url=_GITHUB + "NVIDIA/Megatron-LM/issues/4638",
         runs=_runs(
-            "megatron_4638.py", "h200", ("fresh", "resumed"), fresh="fresh 1", resumed="resumed 1", fresh_longer="fresh 3"
+            "megatron_4638.py", "h200", ("fresh", "resumed"),
+            fresh="fresh 1", resumed="resumed 1", fresh_longer="fresh 3",
         ),
     ),
     Case(

@@ -2,7 +2,7 @@
 
     python scripts/study_hands.py SIMULATED MEASURED
 
-SIMULATED has the folders ``litgpt`` and ``huggingface`` of ``study_simulate.sh`` (and ``huggingface-prepare_kbit=true``),
+SIMULATED has the folders ``litgpt``, ``huggingface`` and ``huggingface-prepare_kbit=true`` of ``study_simulate.sh``,
 MEASURED those of ``study_gpu.sh``. Writes ``docs/study/data/hands.json``.
 """
 
@@ -35,9 +35,7 @@ def main() -> None:
     simulated, measured = Path(sys.argv[1]), Path(sys.argv[2])
     hands = {}
     for quant in ("none", "bnb.nf4"):
-        ours, theirs = (
-            by_role(load(simulated / folder / MODEL.format(quant))) for folder in ("litgpt", "huggingface")
-        )
+        ours, theirs = (by_role(load(simulated / folder / MODEL.format(quant))) for folder in ("litgpt", "huggingface"))
         rows = [
             {"role": role, "dtype": dtype, "litgpt": ours.get((role, dtype), 0), "hf": theirs.get((role, dtype), 0)}
             for role, dtype in sorted({*ours, *theirs}, key=str)

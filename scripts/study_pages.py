@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 
-from study_pages_parts import cost, fixes, measured, models, recipes, table, verdict
+from study_pages_parts import casebook, cost, fixes, measured, models, recipes, table, verdict
 
 PAGES = Path(__file__).parents[1] / "docs" / "study"
 
@@ -20,7 +20,7 @@ PAGES = Path(__file__).parents[1] / "docs" / "study"
 def main() -> None:
     """Write the pages, or check them."""
     made = {}
-    for part in (verdict, table, cost, fixes, models, recipes, measured):
+    for part in (verdict, table, cost, fixes, models, recipes, casebook, measured):
         made.update(part.pages())
     stale = []
     for name, text in sorted(made.items()):

@@ -1,4 +1,4 @@
-"""bitsandbytes#1141: Mistral-7B, one forward of 32 x 384 tokens under no_grad: float16, nf4, nf4 prepared for training."""
+"""bitsandbytes#1141: Mistral-7B, a forward of 32 x 384 tokens under no_grad: float16, nf4, nf4 prepared to train."""
 
 # ruff: noqa: INP001 - a script
 import sys

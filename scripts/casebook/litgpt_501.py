@@ -33,7 +33,9 @@ def main() -> None:
     parser.add_argument("--validate", type=int, default=20, help="batches of the check before the training")
     options = parser.parse_args()
     fabric = Fabric(accelerator="cuda", devices=1, precision="16-mixed")
-    config = Config.from_name("pythia-70m", lora_r=8, lora_alpha=16, lora_dropout=0.05, lora_query=True, lora_value=True)
+    config = Config.from_name(
+        "pythia-70m", lora_r=8, lora_alpha=16, lora_dropout=0.05, lora_query=True, lora_value=True
+    )
     with quantized_linear(options.quant, matmul_of_2023=options.quant != "none", cast_inputs=False):
         model = GPT(config)
     mark_only_lora_as_trainable(model)
@@ -46,7 +48,7 @@ def main() -> None:
         optimizer = bitsandbytes.optim.PagedAdamW(trained, lr=3e-4)
     model, optimizer = fabric.setup(model, optimizer)
     model.max_seq_length = options.longest
-    draw = random.Random(1337)
+    draw = random.Random(1337)  # noqa: S311 - lengths, not secrets
 
     def length() -> int:
         """Draw a length: Alpaca's samples are short with a long tail, and a batch is as long as its longest."""

@@ -11,9 +11,12 @@ steps = int(sys.argv[2])
 model = build("small", torch.float32).cuda()
 optimizer = torch.optim.AdamW(model.parameters())
 if kind == "resumed":
-    whole = {i: {"step": torch.tensor(1.0), "exp_avg": torch.zeros_like(p, device="cpu"),
-                 "exp_avg_sq": torch.zeros_like(p, device="cpu")} for i, p in enumerate(model.parameters())}  # fmt: skip
-    optimizer.load_state_dict({"state": whole, "param_groups": optimizer.state_dict()["param_groups"]})
+    # As read from a checkpoint: on the host, until load_state_dict brings it to the card.
+    state = {}
+    for number, parameter in enumerate(model.parameters()):
+        moments = {name: torch.zeros_like(parameter, device="cpu") for name in ("exp_avg", "exp_avg_sq")}
+        state[number] = {"step": torch.tensor(1.0), **moments}
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 for _ in range(steps):
     loss = model(**batch(8, 512)).loss
     loss.backward()

@@ -3,7 +3,7 @@
 Weights keep whatever memory they get: their values change no allocation.
 """
 
-# ruff: noqa: INP001 - beside scripts
+# ruff: noqa: INP001, T201 - beside scripts
 from __future__ import annotations
 
 from typing import Any
@@ -29,14 +29,14 @@ SHAPES: dict[str, dict[str, Any]] = {
     "ministral-8b": {"hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36,
                      "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 131072},
 }  # fmt: skip
-"""As in the models' published configurations; Mistral's and Ministral's windows do not change what is allocated here."""
+"""As in the models' published configurations, but for the attention windows of Mistral and Ministral."""
 ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
 def build(name: str, dtype: torch.dtype = torch.bfloat16, **changes: Any) -> Any:
     """Build a model on the host."""
-    nn.Linear.reset_parameters = nn.Embedding.reset_parameters = lambda self: None  # type: ignore[method-assign,assignment]
-    LlamaForCausalLM.init_weights = LlamaForCausalLM._init_weights = lambda self, *given: None  # type: ignore[method-assign]
+    nn.Linear.reset_parameters = nn.Embedding.reset_parameters = lambda *_: None  # type: ignore[method-assign,assignment]
+    LlamaForCausalLM.init_weights = LlamaForCausalLM._init_weights = lambda *_: None  # type: ignore[method-assign]
     settings = {"max_position_embeddings": 1 << 17, "use_cache": False, "pad_token_id": 0, **SHAPES[name], **changes}
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)

@@ -1,4 +1,4 @@
-"""peft#785: a T4 and a large batch; LoRA in half precision fits, with 4-bit weights and the usual preparation it does not."""
+"""peft#785: a T4 and a large batch; LoRA in half precision, with 4-bit weights, and with the usual preparation."""
 
 # ruff: noqa: INP001 - a script
 import sys

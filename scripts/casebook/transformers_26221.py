@@ -1,4 +1,4 @@
-"""transformers#26221 and LlamaFactory#9126: gradient checkpointing is on, and changes nothing: the model is in eval()."""
+"""transformers#26221, LlamaFactory#9126: gradient checkpointing is on and changes nothing: the model is in eval()."""
 
 # ruff: noqa: INP001 - a script
 import sys

@@ -1,4 +1,4 @@
-"""transformers#33902: Llama-3.1-8B; the output layer for every token and a float32 copy of it, or only what is needed."""
+"""transformers#33902: Llama-3.1-8B; logits of every token and a float32 copy of them, or only what is needed."""
 
 # ruff: noqa: INP001 - a script
 import sys

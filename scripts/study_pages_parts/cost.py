@@ -10,10 +10,24 @@ from memprof.analysis.compare import Comparison, compare
 from memprof.categories.category import CATEGORIES
 from memprof.report.compare_json import compare_json
 from memprof.trace import load
-from study_pages_parts.data import BATCHES, QUANTS, SWEEP, document, gb, markdown, mb, measured_growth, row
+from study_pages_parts.data import (
+    BATCHES,
+    QUANTS,
+    SWEEP,
+    document,
+    gb,
+    markdown,
+    mb,
+    measured_growth,
+    measured_points,
+    row,
+)
 from study_pages_parts.layers import layers_together
+from study_pages_parts.plot import bars, lines
 
 SHOWN = 16
+NAMES = {"none": "plain", "bnb.nf4": "nf4"}
+COLOURS = {"none": "#1f77b4", "bnb.nf4": "#d62728"}
 
 
 def comparison(mbs: int) -> Comparison:
@@ -70,11 +84,13 @@ def pages() -> dict[str, str]:
         "Measured on an H200 with today's packages (`traces/sweep-pythia-70m`), MB of 10^6 bytes: least squares over mbs "
         "1 to 32. `memprof growth traces/sweep-pythia-70m` prints the same with errors and breaks.\n",
         markdown(["category", "plain, a sample", "nf4, a sample", "nf4 - plain", "plain, fixed", "nf4, fixed"], body),
+        "![bytes a sample, by category](cost.svg)\n",
         "## Crossover\n",
         f"Between the measured points: mbs {float(cross.at):.1f} (between {float(cross.low):.1f} and "
         f"{float(cross.high):.1f}). From slopes and fixed parts alone: {predicted:.1f}. "
         + (f"With the packages of 2023 (simulated H200): {then:.1f}." if then else "")
         + " Below it nf4 needs less memory, above it plain does.\n",
+        "![allocated over mbs, measured](crossover.svg)\n",
         "What a sample costs more with nf4 (+) or plain (-): the causes of half a MB and more (measured, between mbs 16 and 32):\n",
         markdown(
             ["MB a sample", "category", "where", "op", "dtype"],
@@ -113,7 +129,34 @@ def pages() -> dict[str, str]:
         "memprof compare traces/sweep-pythia-70m/pythia-70m_16-mixed_none_seq1037_mbs16.pickle \\\n"
         "    traces/sweep-pythia-70m/pythia-70m_16-mixed_bnb.nf4_seq1037_mbs16.pickle\n```\n"
     )
-    return {"cost.md": "\n".join(text)}
+    return {"cost.md": "\n".join(text), "cost.svg": _plot(groups), "crossover.svg": _crossing_plot()}
+
+
+def _plot(groups: dict[str, Any]) -> str:
+    """Draw what a sample costs in each category that grows."""
+    found = []
+    for category in CATEGORIES:
+        each = {NAMES[quant]: float(groups[quant].categories[category].line.slope) / 1e6 for quant in QUANTS}
+        if any(abs(value) >= 0.5 for value in each.values()):
+            found.append((category.value, each))
+    found.append(("allocated", {NAMES[quant]: float(groups[quant].total.line.slope) / 1e6 for quant in QUANTS}))
+    return bars(
+        found, {NAMES[quant]: COLOURS[quant] for quant in QUANTS}, x="MB a sample, measured (H200), mbs 1 to 32"
+    )
+
+
+def _crossing_plot() -> str:
+    """Draw the two measured columns."""
+    series = [
+        (
+            f"{NAMES[quant]}, H200",
+            COLOURS[quant],
+            {mbs: measured_points()[quant, mbs].figures.peak.size / 1e9 for mbs in BATCHES},
+            True,
+        )
+        for quant in QUANTS
+    ]
+    return lines(series, x="micro batch size", y="allocated, GB")
 
 
 def _rows(rows: list[dict[str, Any]], others: int, others_bytes: int) -> str:

@@ -3,55 +3,180 @@
 # ruff: noqa: ISC004, E501 - prose in lists of paragraphs
 from __future__ import annotations
 
-from study_pages_parts.data import gb, markdown, percent, row, rows
+import json
+from functools import cache
+from itertools import pairwise
+from typing import Any
 
-PARTS = {"models": "nf4 against plain", "kinds": "kinds"}
+from study_pages_parts.data import DATA, gb, markdown, percent
+
+MODELS = ("pythia-70m", "pythia-160m", "pythia-410m", "pythia-1b", "tiny-llama-1.1b", "Llama-2-7b-hf")
+PRECISIONS = ("32-true", "16-mixed", "bf16-mixed", "16-true", "bf16-true")
+KINDS = ("bnb.nf4", "bnb.nf4-dq", "bnb.fp4", "bnb.int8-training")
+POINTS = (1, 4, 16, 64)
+SAME = 0.002
+"""Slopes that differ by less than this share of a sample's cost are the same."""
+
+
+@cache
+def grid(name: str) -> dict[tuple[str, str, str, int], dict[str, Any]]:
+    """Return the runs of the grid by model, precision, quantization and mbs."""
+    path = DATA / f"grid-{name}.json"
+    rows = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    return {(row["model"], row["precision"], row["quant"], row["mbs"]): row for row in rows}
+
+
+def size(model: str, precision: str, quant: str, mbs: int, name: str = "simulated") -> int | None:
+    """Return the allocated peak of a run that ended well."""
+    found = grid(name).get((model, precision, quant, mbs))
+    return int(found["allocated"]) if found and found["status"] == "ok" else None
+
+
+def gaps(model: str, precision: str, quant: str) -> dict[int, int]:
+    """Return quantized - plain over mbs, where both ran."""
+    found = {}
+    for mbs in POINTS:
+        plain, ours = size(model, precision, "none", mbs), size(model, precision, quant, mbs)
+        if plain is not None and ours is not None:
+            found[mbs] = ours - plain
+    return found
+
+
+def verdict(model: str, precision: str, quant: str) -> str:
+    """Say up to which mbs it pays."""
+    gap = gaps(model, precision, quant)
+    known = sorted(gap)
+    if len(known) < 2:
+        return "-"
+    if gap[known[0]] >= 0:
+        return "never"
+    for low, high in pairwise(known):
+        if gap[low] < 0 <= gap[high]:
+            return f"up to {low + (high - low) * -gap[low] / (gap[high] - gap[low]):.0f}"
+    low, high = known[-2:]
+    slope = (gap[high] - gap[low]) / (high - low)
+    plain = [size(model, precision, "none", mbs) for mbs in (low, high)]
+    assert plain[0] is not None
+    assert plain[1] is not None
+    if slope <= SAME * (plain[1] - plain[0]) / (high - low):
+        return "always"
+    return f"up to about {high + -gap[high] / slope:.0f} (from {low} and {high})"
 
 
 def pages() -> dict[str, str]:
     """Return the page."""
-    models = list(dict.fromkeys(each["model"] for each in rows("models")))
-    order = ["pythia-70m", "pythia-160m", "pythia-410m", "pythia-1b", "tiny-llama-1.1b"]
-    body = []
-    losses = []
-    for model in sorted(models, key=order.index):
-        for precision in ("16-mixed", "bf16-true"):
-            for mbs in sorted({each["mbs"] for each in rows("models", model=model)}):
-                wanted = {"model": model, "precision": precision, "mbs": mbs}
-                plain = row("models", quant="none", **wanted)
-                quantized = row("models", quant="bnb.nf4", **wanted)
-                if plain and quantized:
-                    if quantized["allocated"] > plain["allocated"]:
-                        losses.append(f"{model} {precision} mbs {mbs}")
-                    body.append(
-                        [
-                            model,
-                            precision,
-                            str(mbs),
-                            gb(plain["allocated"]),
-                            gb(quantized["allocated"]),
-                            gb(quantized["allocated"] - plain["allocated"]),
-                            percent(quantized["allocated"], plain["allocated"]),
-                        ]
-                    )
-    kinds = []
-    for precision in ("32-true", "16-mixed", "bf16-mixed", "16-true", "bf16-true"):
-        for mbs in (8,):
-            line = [precision, str(mbs)]
-            for quant in ("none", "bnb.nf4", "bnb.nf4-dq", "bnb.fp4", "bnb.int8-training"):
-                found = row("kinds", quant=quant, precision=precision, mbs=mbs)
-                line.append(gb(found["allocated"], 3) if found else "-")
-            if set(line[2:]) != {"-"}:
-                kinds.append(line)
+    if not grid("simulated"):
+        return {}
+    runs = len(grid("simulated"))
+    out_of_memory = sum(row["status"] != "ok" for row in grid("simulated").values())
+    body = [[model, *(verdict(model, precision, "bnb.nf4") for precision in PRECISIONS)] for model in MODELS]
+    eight = [[model, *(verdict(model, precision, "bnb.int8-training") for precision in PRECISIONS)] for model in MODELS]
     text = [
         "# When does 4-bit pay?\n",
-        "Simulated H200, recipe `lit_gpt_2023` with today's bitsandbytes, LoRA r 8 on query and value, 512 tokens; "
-        "allocated peak in GB. Quantization saves weights, which do not grow with the batch; what it costs grows. So it "
-        f"pays most at small batches. It costs memory here in: {', '.join(losses) or 'none of these runs'}.\n",
-        markdown(["model", "precision", "mbs", "plain", "nf4", "nf4 - plain", "off"], body, left=2),
-        "## Kinds of quantization, Pythia-410m\n",
-        markdown(["precision", "mbs", "none", "nf4", "nf4-dq", "fp4", "int8-training"], kinds),
-        "A dash is a run that is not there.\n",
-        "## Commands\n\n```\nsh scripts/study_simulate.sh OUT    # its last two sweeps\n```\n",
+        _answer(),
+        f"All of it: {runs} runs on a simulated H200 ({out_of_memory} of them out of memory), recipe `lit_gpt_2023` with "
+        "today's bitsandbytes, LoRA r 8 on query and value, 512 tokens, mbs "
+        + ", ".join(map(str, POINTS))
+        + "; allocated peaks. [Some were measured](#measured).\n",
+        "## Up to which micro batch nf4 needs less than plain\n",
+        markdown(["model", *PRECISIONS], body),
+        "*always*: the saving is the same at every batch that fits. *up to N*: the lines cross at N (linear between the "
+        "two neighbouring runs; *about*: extrapolated beyond the largest two that fit).\n",
+        "## What nf4 saves, GB\n",
+        "Plain - nf4; negative where nf4 costs memory, `-` where one of the two is out of memory.\n",
+        markdown(
+            ["model", "precision", *(f"mbs {mbs}" for mbs in POINTS), "of plain at mbs 1", "at the largest"],
+            [_saved(model, precision) for model in MODELS for precision in PRECISIONS],
+            left=2,
+        ),
+        "## Kinds of quantization, GB allocated\n",
+        _kinds(),
+        "fp4 is nf4 to the byte. nf4-dq saves its second quantization of the scales, once: "
+        f"{_double()}. int8-training keeps the half-precision weights beside the 8-bit ones and more of every input, so "
+        "where it pays at all it is mixed precision and a batch of one:\n",
+        markdown(["model", *PRECISIONS], eight),
+        *_measured(),
+        "## Commands\n\n```\nsh scripts/study_simulate.sh OUT    # its last sweep, then\n"
+        "python scripts/study_grid.py OUT/grid.jsonl simulated\n"
+        "python scripts/study_cell.py --json --device cuda --labels none --model MODEL ... > R/POINT.json\n"
+        "python scripts/study_grid.py R measured\n```\n",
     ]
     return {"models.md": "\n".join(text)}
+
+
+def _answer() -> str:
+    true = [verdict(model, precision, "bnb.nf4") for model in MODELS for precision in PRECISIONS if "true" in precision]
+    mixed = [
+        f"{model} {verdict(model, '16-mixed', 'bnb.nf4').split(' (')[0]}"
+        for model in MODELS
+        if verdict(model, "16-mixed", "bnb.nf4") != "-"
+    ]
+    shares = [
+        -gaps(model, "bf16-true", "bnb.nf4")[1] / (size(model, "bf16-true", "none", 1) or 1)
+        for model in MODELS
+        if 1 in gaps(model, "bf16-true", "bnb.nf4")
+    ]
+    return (
+        f"**In a `-true` precision: always** ({true.count('always')} of {len(true)} pairs of model and precision). There a "
+        "4-bit layer returns what a plain one returns, so a sample costs the same and what the weights shrink by is saved at "
+        "every batch. It only matters less: with bf16-true nf4 saves "
+        f"{min(shares):.0%} to {max(shares):.0%} of the peak at mbs 1, and a share that falls with every sample.\n\n"
+        f"**In mixed precision: only {'; '.join(mixed)}.** There the 4-bit layers return float32 where plain ones return "
+        "half precision, and each sample pays for it. Models with a wide MLP and a large vocabulary for their size "
+        "(TinyLlama, Pythia-70m) cross first.\n\n"
+        "**8-bit training (`bnb.int8-training`): practically never.**\n"
+    )
+
+
+def _saved(model: str, precision: str) -> list[str]:
+    gap = gaps(model, precision, "bnb.nf4")
+    line = [model, precision, *(gb(-gap[mbs]) if mbs in gap else "-" for mbs in POINTS)]
+    for mbs in (min(gap, default=None), max(gap, default=None)):
+        plain = size(model, precision, "none", mbs) if mbs else None
+        line.append(f"{-gap[mbs] / plain:.1%}" if mbs and plain else "-")
+    return line
+
+
+def _kinds() -> str:
+    body = []
+    for model in MODELS:
+        for precision in PRECISIONS:
+            line = [model, precision, "4"]
+            line += [gb(size(model, precision, quant, 4), 3) for quant in ("none", *KINDS)]
+            body.append(line)
+    return markdown(["model", "precision", "mbs", "none", "nf4", "nf4-dq", "fp4", "int8-training"], body, left=2)
+
+
+def _double() -> str:
+    found = []
+    for model in MODELS:
+        whole, double = (size(model, "bf16-true", quant, 16) for quant in ("bnb.nf4", "bnb.nf4-dq"))
+        if whole and double:
+            found.append(f"{model} {(whole - double) / 1e6:,.0f} MB")
+    return ", ".join(found) + " at mbs 16 in bf16-true"
+
+
+def _measured() -> list[str]:
+    body = []
+    for (model, precision, quant, mbs), row in sorted(grid("measured").items()):
+        ours = grid("simulated").get((model, precision, quant, mbs))
+        if ours is None or row["status"] != "ok" or ours["status"] != "ok":
+            continue
+        body.append(
+            [
+                f"{model} {precision} {quant} mbs {mbs}",
+                f"{row['allocated']:,}",
+                f"{ours['allocated']:,}",
+                percent(ours["allocated"], row["allocated"]),
+                f"{row['reserved']:,}",
+                f"{ours['reserved']:,}",
+            ]
+        )
+    if not body:
+        return []
+    equal = sum(line[1] == line[2] for line in body)
+    return [
+        "## Measured\n",
+        f"Cells of the grid on a real H200, bytes; {equal} of {len(body)} allocated peaks are equal to the byte.\n",
+        markdown(["run", "allocated, measured", "simulated", "off", "reserved, measured", "simulated"], body),
+    ]

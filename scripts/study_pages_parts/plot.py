@@ -9,6 +9,37 @@ Series = tuple[str, str, dict[int, float], bool]
 """Name, colour, points, and whether they are joined (else they are dots)."""
 
 
+def bars(rows: list[tuple[str, dict[str, float]]], colours: dict[str, str], *, x: str) -> str:
+    """Draw horizontal bars: for every row one of each colour, from 0; what is below 0 goes to the left."""
+    left, thick, gap = 110, 12, 10
+    values = [value for _, each in rows for value in each.values()]
+    least, most = min(0.0, *values), max(values)
+    high = len(rows) * (thick * len(colours) + gap)
+    scale = (WIDTH - left - 70) / (most - least)
+    zero = left - least * scale
+    font = 'font-family="sans-serif" font-size="12"'
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {high + 70}" {font}>',
+        f'<rect width="{WIDTH}" height="{high + 70}" fill="white"/>',
+        f'<line x1="{zero:.1f}" y1="8" x2="{zero:.1f}" y2="{high + 8}" stroke="#888"/>',
+    ]
+    for number, (name, each) in enumerate(rows):
+        top = 8 + gap / 2 + number * (thick * len(colours) + gap)
+        middle = top + thick * len(colours) / 2 + 4
+        out.append(f'<text x="{left - 8}" y="{middle:.1f}" text-anchor="end">{name}</text>')
+        for place, (kind, colour) in enumerate(colours.items()):
+            value = each[kind]
+            start, width = min(zero, zero + value * scale), abs(value) * scale
+            y = top + place * thick
+            out.append(f'<rect x="{start:.1f}" y="{y:.1f}" width="{width:.1f}" height="{thick - 2}" fill="{colour}"/>')
+            out.append(f'<text x="{max(zero, zero + value * scale) + 4:.1f}" y="{y + 10:.1f}">{value:.1f}</text>')
+    for place, (kind, colour) in enumerate(colours.items()):
+        out.append(f'<rect x="{left + 90 * place}" y="{high + 24}" width="12" height="12" fill="{colour}"/>')
+        out.append(f'<text x="{left + 90 * place + 18}" y="{high + 34}">{kind}</text>')
+    out.append(f'<text x="{left}" y="{high + 58}">{x}</text>')
+    return "\n".join([*out, "</svg>"]) + "\n"
+
+
 def lines(series: list[Series], *, x: str, y: str) -> str:
     """Draw points over mbs, both axes from 0."""
     most_x = max(at for _, _, points, _ in series for at in points)

@@ -1,11 +1,12 @@
 """The same model with lit-gpt of 2023, today's litgpt, and Hugging Face; litgpt#1112."""
 
-# ruff: noqa: E501 - prose in lists of paragraphs
+# ruff: noqa: ISC004, E501 - prose in lists of paragraphs
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from study_pages_parts.data import gb, markdown, mb, row, stated
+from study_pages_parts.data import DATA, gb, markdown, mb, row
 
 FOLDERS = (
     ("lit_gpt_2023", "lit-gpt of 2023"),
@@ -15,6 +16,7 @@ FOLDERS = (
     ("huggingface-gradient_checkpointing=true", "Hugging Face, gradient checkpointing"),
 )
 MODELS = ("pythia-70m", "tiny-llama-1.1b")
+SHOWN = 12
 CATEGORIES = ("weights", "gradients", "activations", "weight_casts", "dequantized", "temporaries")
 
 
@@ -37,7 +39,7 @@ def pages() -> dict[str, str]:
             f"## {model}\n",
             markdown(["recipe", "quant", "allocated, GB", *(f"{c}, MB" for c in CATEGORIES)], body, left=2),
         ]
-    text += [_largest(), _issue()]
+    text += [_hands(), _largest(), _twins(), _issue()]
     text.append("## Commands\n\n```\nsh scripts/study_simulate.sh OUT\n```\n")
     return {"recipes.md": "\n".join(text)}
 
@@ -63,29 +65,12 @@ def _causes(found: dict[str, Any]) -> str:
 
 
 def _issue() -> str:
-    plain, quantized = (row("litgpt-1112", quant=quant) for quant in ("none", "bnb.nf4"))
-    old = row("litgpt-1112-2023", quant="bnb.nf4")
-    if plain is None or quantized is None or old is None:
-        return ""
-    lora, qlora = stated("litgpt-1112")["none"], stated("litgpt-1112")["bnb.nf4"]
-    kept = old["allocated"] - quantized["allocated"]
+    """Point to litgpt#1112, and tell what is left of it today."""
     return (
         "## litgpt#1112: QLoRA above LoRA\n\n"
-        f"TinyLlama, bf16-true, mbs 8; the thread states {lora} GB for LoRA and {qlora} GB with nf4, and no cause. The length "
-        f"is not stated; {plain['seq']} tokens meet the plain figure. Today's litgpt, simulated H200, allocated peak:\n\n"
-        + markdown(
-            ["run", "allocated, GB", "reported"],
-            [
-                ["LoRA", gb(plain["allocated"], 3), str(lora)],
-                ["nf4", gb(quantized["allocated"], 3), ""],
-                ["nf4, 4-bit product of bitsandbytes 0.41", gb(old["allocated"], 3), str(qlora)],
-            ],
-        )
-        + f"\nThe tensors are the inputs of the quantized layers: kept for backward although the weights are frozen, "
-        f"{gb(kept)} GB of them. That alone turns nf4 from less than LoRA into more. "
-        f"{qlora - old['allocated'] / 1e9:.2f} GB of the reported nf4 figure remain **open**. A smaller part: litgpt replaces "
-        "the embedding of a quantized model after it made the optimizer (`litgpt/finetune/lora.py`); the new one is not "
-        f"frozen, and gets a gradient that nobody uses or clears.{_small()}\n"
+        "Found, with litgpt of that time and to the percent: [the casebook](casebook.md#litgpt1112). Left of it today: "
+        "litgpt replaces the embedding of a quantized model after it made the optimizer (`litgpt/finetune/lora.py`); the new "
+        f"one is not frozen, and gets a gradient that nobody uses or clears.{_small()}\n"
     )
 
 
@@ -98,4 +83,75 @@ def _small() -> str:
     return (
         f" On Pythia-70m it is enough for nf4 to need {mb(quantized['allocated'] - plain['allocated'])} MB more than LoRA "
         f"today ({mb(gradients)} MB of it gradients)."
+    )
+
+
+def _hands() -> str:
+    """Tell how Hugging Face's run differs from litgpt's, row by row."""
+    known = json.loads((DATA / "hands.json").read_text(encoding="utf-8"))["hands"]
+    text = [
+        "## Where the same model differs, and why\n",
+        "TinyLlama, today's litgpt against transformers with peft, what is alive at the peak by what it is for; both peak in "
+        "the backward of the loss. The rows sum to the difference to the byte.\n",
+    ]
+    for quant, each in sorted(known.items(), reverse=True):
+        rows = each["rows"]
+        total = each["huggingface"] - each["litgpt"]
+        assert sum(found["hf"] - found["litgpt"] for found in rows) == total
+        shown, rest = rows[:SHOWN], rows[SHOWN:]
+        body = [
+            [
+                f"{(found['hf'] - found['litgpt']) / 1e6:+,.1f}",
+                found["role"],
+                found["dtype"],
+                mb(found["litgpt"]),
+                mb(found["hf"]),
+            ]
+            for found in shown
+        ]
+        body.append([f"{sum(f['hf'] - f['litgpt'] for f in rest) / 1e6:+,.1f}", f"{len(rest)} others", "", "", ""])
+        text.append(f"{quant}: Hugging Face - litgpt = {total:+,} bytes.\n")
+        text.append(
+            markdown(["MB", "what", "dtype", "litgpt, MB", "Hugging Face, MB"], body).replace(
+                "|---|---:|---:|---:|---:|", "|---:|---|---|---:|---:|"
+            )
+        )
+    text.append(
+        "- **Dropout in front of the adapters.** peft keeps adapters in float32 and casts each adapted layer's input to it, "
+        "once for query and once for value; litgpt has one fused projection, and stays in bfloat16.\n"
+        "- **Attention.** litgpt repeats keys and values for every query head before the kernel, and keeps the output of its "
+        "fused adapters (`aten::cat`) besides; transformers keeps queries and keys as the kernel takes them, not repeated.\n"
+        "- **Logits.** transformers keeps them once in bfloat16 and takes the loss of all tokens at once in float32; litgpt "
+        "has them in pieces of 128 tokens, which Lightning Fabric makes float32.\n"
+        "- **nf4 only.** litgpt quantizes the output layer too, transformers leaves it; litgpt trains the replaced embedding "
+        "by accident, below.\n"
+    )
+    return "\n".join(text)
+
+
+def _twins() -> str:
+    """Tell why a card and its simulation differ by a thousandth on quantized runs."""
+    known = json.loads((DATA / "hands.json").read_text(encoding="utf-8"))["twins"]
+    body = []
+    for each in known:
+        real, ours = each["measured"], each["simulated"]
+        body.append(
+            [
+                each["run"],
+                f"{ours['allocated'] - real['allocated']:+,}",
+                f"{ours['requested'] - real['requested']:+,}",
+                f"{ours['blocks'] - real['blocks']:+,}",
+                f"{ours['of_init'] - real['of_init']:+,}",
+            ]
+        )
+    return (
+        "## Measured and simulated: the last thousandth\n\n"
+        "Simulated less measured (H200), bytes at the peak. *Requested* is what the program asked for in the blocks that are "
+        "alive.\n\n"
+        + markdown(["run", "allocated", "requested", "blocks", "requested, left over from building"], body)
+        + "\nWhere the requests are equal, only sizes of blocks differ: a request takes the best free block, among equal ones "
+        "the one with the lowest address, and a block of the large pool is not split when at most 1 MiB would remain. Which "
+        "segment lies lowest is the driver's choice. In litgpt's nf4 run the rest is garbage: linear layers that "
+        "litgpt's LoRA layers replaced, already quantized on the card, in reference cycles that Python's collector had not "
+        "yet found in the measured run.\n"
     )

@@ -6,6 +6,7 @@ from __future__ import annotations
 from study_pages_parts.data import BATCHES, QUANTS, gb, markdown, measured_points, percent, reported, row, slope
 from study_pages_parts.plot import lines
 
+MIB = 1 << 20
 LENGTH = 1037
 NAMES = {"none": "plain", "bnb.nf4": "nf4"}
 
@@ -110,22 +111,72 @@ def _length() -> list[str]:
         "length, and nearly all of it in proportion, so the two columns tell the length independently of each other "
         "(least squares over mbs 1 to 16, all on the T4):\n",
         markdown(["column", "reported, MB a sample", f"simulated at {LENGTH}", "off", "length that it implies"], body),
+        "What that length is by definition (`scripts/prepare_alpaca.py` and `finetune/lora.py` of lit-gpt, commit 98fad263 of "
+        "7 September 2023): the most tokens of any training sample of `alpaca_data_cleaned_archive.json` (all "
+        "but 2,000, drawn with seed 42), prompt and response encoded by Pythia's tokenizer with an end token, cut only at the "
+        "model's block size, 2,048. The first batch holds that sample and pads the others to it. Neither the data nor the "
+        "tokenizer is here, and no public log that we could search prints the number for Pythia, so that it is 1037 is "
+        f"**not checked**; that both columns imply it within {_within():.0f} tokens is what speaks for it.\n",
     ]
+
+
+def _within() -> float:
+    """Return how far the lengths that the two columns imply are from the one that was run."""
+    return max(abs(LENGTH * theirs / ours - LENGTH) for theirs, ours in map(slopes, QUANTS))
 
 
 def _other_column() -> list[str]:
     body = []
+    beyond = []
     for quant in QUANTS:
         for mbs in BATCHES:
             here = row("cards-2023", quant=quant, mbs=mbs)
             stated = reported()[quant, mbs][1]
-            body.append([NAMES[quant], str(mbs), f"{stated:.2f}", gb(here["reserved"]) if here else "-"])
+            today = measured_points()[quant, mbs].figures
+            outside = today.device_used - today.reserved
+            rest = stated * 1000 * MIB - here["reserved"] if here else None
+            if rest is not None:
+                beyond.append(rest)
+            body.append(
+                [
+                    NAMES[quant],
+                    str(mbs),
+                    f"{stated:g}",
+                    gb(stated * 1000 * MIB),
+                    gb(here["reserved"]) if here else "-",
+                    gb(rest) if rest is not None else "-",
+                    gb(today.device_used),
+                    gb(today.reserved),
+                    gb(outside),
+                ]
+            )
+    near = sum(0 <= rest <= 0.6e9 for rest in beyond)
     return [
         "## nvidia-smi\n",
-        "What nvidia-smi shows is what PyTorch has reserved, the CUDA context, and whatever else is on the card, at the "
-        "moment of looking. The report does not say the moment or the unit, so this column is set beside reserved bytes "
-        "and not explained: **open**.\n",
-        markdown(["column", "mbs", "reported nvidia-smi", "2023, simulated: reserved at its highest"], body),
+        "nvidia-smi shows whole MiB of the card: what PyTorch has reserved, the CUDA context and loaded kernels, and other "
+        "processes. Three of the reported figures have three decimals (11.304, 10.407, 19.217), so the column is taken as "
+        "MiB / 1000. *Beyond* is what that leaves above the highest reserved bytes of the simulated run of 2023. On our H200 "
+        "the device itself says what is in use (`torch.cuda.mem_get_info`, in the captures): reserved and a context of "
+        "constant size.\n",
+        markdown(
+            [
+                "column",
+                "mbs",
+                "reported",
+                "as bytes, GB",
+                "2023, simulated: reserved",
+                "beyond",
+                "today, H200: device used",
+                "reserved",
+                "outside",
+            ],
+            body,
+        ),
+        f"In {near} of {len(beyond)} cells what is beyond is between 0 and 0.6 GB, which a context and a bit of cache would "
+        f"explain. {sum(rest < 0 for rest in beyond)} cells are below the reserved bytes of our simulation, and "
+        f"{sum(rest > 0.6e9 for rest in beyond)} (both of mbs 8, and nf4 at 32) up to {gb(max(beyond), 1)} GB above: **open**. "
+        "That lit-gpt validates first and trains on shorter batches afterwards does not make the cache grow "
+        "([casebook](casebook.md#litgpt501), simulated).\n",
     ]
 
 
