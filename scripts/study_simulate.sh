@@ -1,6 +1,6 @@
 #!/bin/sh
 # Every simulated run of the study: sh scripts/study_simulate.sh DIRECTORY [python]
-# About a quarter of an hour on two cores. Then: python scripts/study_collect.py DIRECTORY
+# About an hour on two cores. Then: python scripts/study_collect.py DIRECTORY simulated
 set -eu
 out=$1
 run="${2:-python} $(dirname "$0")/study_simulate.py"
@@ -43,8 +43,8 @@ for other in prepare_kbit=true gradient_checkpointing=true; do
         --quant none,bnb.nf4 --seq 512 --mbs 8 --set $other
 done
 
-# When does 4-bit pay? Peaks only.
-$run -o "$out/models" --no-labels --model pythia-70m,pythia-160m,pythia-410m,tiny-llama-1.1b \
-    --precision 16-mixed,bf16-true --quant none,bnb.nf4 --seq 512 --mbs 1,16
-$run -o "$out/kinds" --no-labels --model pythia-410m --precision 32-true,16-mixed,bf16-mixed,16-true,bf16-true \
-    --quant none,bnb.nf4,bnb.nf4-dq,bnb.fp4,bnb.int8-training --seq 512 --mbs 8
+# When does 4-bit pay? Peaks only; the lines are what is kept: study_grid.py OUT-grid.jsonl simulated
+$run -o "$out-grid" --no-labels \
+    --model pythia-70m,pythia-160m,pythia-410m,pythia-1b,tiny-llama-1.1b,Llama-2-7b-hf \
+    --precision 32-true,16-mixed,bf16-mixed,16-true,bf16-true \
+    --quant none,bnb.nf4,bnb.nf4-dq,bnb.fp4,bnb.int8-training --seq 512 --mbs 1,4,16,64 >"$out-grid.jsonl"

@@ -91,13 +91,14 @@ def pages() -> dict[str, str]:
         ),
         "## Kinds of quantization, GB allocated\n",
         _kinds(),
-        "fp4 is nf4 to the byte. nf4-dq saves its second quantization of the scales, once: "
-        f"{_double()}. int8-training keeps the half-precision weights beside the 8-bit ones and more of every input, so "
-        "where it pays at all it is mixed precision and a batch of one:\n",
+        f"fp4 is nf4 to the byte{_fp4()}. nf4-dq saves its second quantization of the scales, once: {_double()}. "
+        "int8-training keeps the weights as they are beside the 8-bit ones "
+        f"(Llama-2-7b in 32-true at mbs 1: {gb(gaps('Llama-2-7b-hf', '32-true', 'bnb.int8-training')[1])} GB more than plain), and a sample costs more. It needs "
+        "less than plain only in mixed precision, where plain keeps autocast's copies of its weights:\n",
         markdown(["model", *PRECISIONS], eight),
         *_measured(),
         "## Commands\n\n```\nsh scripts/study_simulate.sh OUT    # its last sweep, then\n"
-        "python scripts/study_grid.py OUT/grid.jsonl simulated\n"
+        "python scripts/study_grid.py OUT-grid.jsonl simulated\n"
         "python scripts/study_cell.py --json --device cuda --labels none --model MODEL ... > R/POINT.json\n"
         "python scripts/study_grid.py R measured\n```\n",
     ]
@@ -122,10 +123,36 @@ def _answer() -> str:
         "every batch. It only matters less: with bf16-true nf4 saves "
         f"{min(shares):.0%} to {max(shares):.0%} of the peak at mbs 1, and a share that falls with every sample.\n\n"
         f"**In mixed precision: only {'; '.join(mixed)}.** There the 4-bit layers return float32 where plain ones return "
-        "half precision, and each sample pays for it. Models with a wide MLP and a large vocabulary for their size "
-        "(TinyLlama, Pythia-70m) cross first.\n\n"
-        "**8-bit training (`bnb.int8-training`): practically never.**\n"
+        "half precision, and each sample pays for it.\n\n"
+        f"**8-bit training (`bnb.int8-training`): never in a `-true` precision, in a mixed one {_eight()}.**\n"
     )
+
+
+def _fp4() -> str:
+    """Say whether that holds in every run."""
+    same = [
+        size(*key, "bnb.nf4", mbs) == size(*key, "bnb.fp4", mbs)
+        for key in ((model, precision) for model in MODELS for precision in PRECISIONS)
+        for mbs in POINTS
+    ]
+    return "" if all(same) else f" in {sum(same)} of {len(same)} runs"
+
+
+def _eight() -> str:
+    """Say where 8-bit training pays."""
+    true = {
+        verdict(model, precision, "bnb.int8-training")
+        for model in MODELS
+        for precision in PRECISIONS
+        if "true" in precision
+    }
+    assert true <= {"never", "-"}, true
+    found = [
+        int(each.split()[2])
+        for model in MODELS
+        if (each := verdict(model, "16-mixed", "bnb.int8-training")).startswith("up to")
+    ]
+    return f"up to a batch of {min(found)} to {max(found)}"
 
 
 def _saved(model: str, precision: str) -> list[str]:

@@ -125,18 +125,27 @@ def _within() -> float:
     return max(abs(LENGTH * theirs / ours - LENGTH) for theirs, ours in map(slopes, QUANTS))
 
 
+def beyond_reserved() -> dict[tuple[str, int], float]:
+    """Return what the reported nvidia-smi figures, as MiB / 1000, leave above the simulated reserved bytes."""
+    found = {}
+    for quant in QUANTS:
+        for mbs in BATCHES:
+            here = row("cards-2023", quant=quant, mbs=mbs)
+            if here:
+                found[quant, mbs] = reported()[quant, mbs][1] * 1000 * MIB - here["reserved"]
+    return found
+
+
 def _other_column() -> list[str]:
     body = []
-    beyond = []
+    beyond = list(beyond_reserved().values())
     for quant in QUANTS:
         for mbs in BATCHES:
             here = row("cards-2023", quant=quant, mbs=mbs)
             stated = reported()[quant, mbs][1]
             today = measured_points()[quant, mbs].figures
             outside = today.device_used - today.reserved
-            rest = stated * 1000 * MIB - here["reserved"] if here else None
-            if rest is not None:
-                beyond.append(rest)
+            rest = beyond_reserved().get((quant, mbs))
             body.append(
                 [
                     NAMES[quant],
