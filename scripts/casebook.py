@@ -77,10 +77,17 @@ def run(case: Case, each: Run, target: Path, on: str) -> None:
         if each.script == "capture":
             command += ["capture", "--json", "-o", str(file), *(["--simulate", card] if card else ["--device", "cuda"])]
         else:
-            command += ["run", "-o", str(file), *(["--simulate", card] if card else []), f"scripts/casebook/{each.script}"]
+            command += [
+                "run",
+                "-o",
+                str(file),
+                *(["--simulate", card] if card else []),
+                f"scripts/casebook/{each.script}",
+            ]
         command += each.arguments.split()
         # A checkout of litgpt has to be found before the installed one.
-        path = os.pathsep.join(([os.environ["LITGPT_2024"]] if each.then else []) + [str(ROOT)])
+        path = [os.environ["LITGPT_2024"]] if each.then else []
+        path = os.pathsep.join([*path, str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         done = subprocess.run(
             command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
         )
