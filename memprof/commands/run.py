@@ -99,4 +99,10 @@ def _say(result: Any, card: str | None) -> None:
     from memprof.report.capture import capture_report
     from memprof.report.console import make_console
 
-    make_console(stderr=True).print(capture_report(result, card=None if card is None else card_named(card).name))
+    name = None if card is None else card_named(card).name
+    make_console(stderr=True).print(capture_report(result, card=name))
+    if name is not None and not result.entries:
+        sys.stderr.write(
+            f"memprof: nothing was allocated on the simulated {name}; processes that the script starts do not have it: "
+            "run the script that trains itself, not its launcher\n"
+        )

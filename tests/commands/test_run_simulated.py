@@ -147,3 +147,15 @@ def test_what_a_script_does_after_a_refusal_is_noted_in_its_file(tmp_path):
     (noted,) = [caveat for caveat in environment["caveats"] if caveat["kind"] == "refused"]
     assert noted["what"].startswith("a CUDA graph (torch.cuda.CUDAGraph) was refused")
     assert noted["where"].endswith("train.py:6")
+
+
+def test_a_launcher_whose_child_trains_is_told_to_be_left_out(tmp_path):
+    (tmp_path / "launch.py").write_text(
+        "import subprocess, sys\n"
+        "subprocess.run([sys.executable, '-c', 'import torch; print(torch.cuda.is_available())'], check=True)\n"
+    )
+    done = run(tmp_path, "launch.py")
+    assert (done.returncode, done.stdout) == (0, "False\n")
+    assert done.stderr.splitlines()[-1].startswith(
+        "memprof: nothing was allocated on the simulated Tesla T4; a process"
+    )
