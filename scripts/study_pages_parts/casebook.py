@@ -32,6 +32,12 @@ def size(case: str, run: str, key: str = "allocated") -> int:
     return int(runs("simulated")[case, run][key])
 
 
+def measured(case: str, run: str) -> dict[str, Any] | None:
+    """Return the run on the real card, if it ended well and the card is the one that was simulated."""
+    real, ours = runs("measured").get((case, run)), runs("simulated")[case, run]
+    return real if real and real["status"] == "ok" and real["card"] == ours["card"] else None
+
+
 def finding(case: str, run: str, name: str) -> int:
     """Return the bytes of a finding; 0 where it was not found."""
     return next((int(each["bytes"]) for each in runs("simulated")[case, run]["findings"] if each["id"] == name), 0)
@@ -43,7 +49,7 @@ def pages() -> dict[str, str]:
         return {}
     parts = [_case(known) for known in reported() if any(case == known["case"] for case, _ in runs("simulated"))]
     told = [known for known in reported() if any(case == known["case"] for case, _ in runs("simulated"))]
-    both = [key for key in runs("measured") if key in runs("simulated") and runs("measured")[key]["status"] == "ok"]
+    both = [key for key in runs("measured") if key in runs("simulated") and measured(*key)]
     equal = sum(runs("measured")[key]["allocated"] == runs("simulated")[key]["allocated"] for key in both)
     note = (
         f" {len(both)} of them also ran on a real H200; {equal} of these have the simulated allocated peak to the byte."
@@ -122,7 +128,7 @@ def _case(known: dict[str, Any]) -> str:
     for (key, name), row in runs("simulated").items():
         if key != case:
             continue
-        real = runs("measured").get((key, name))
+        real = measured(key, name)
         found = ", ".join(f"{each['id']} {gb(each['bytes'])}" for each in row["findings"][:3])
         body.append(
             [
@@ -133,7 +139,7 @@ def _case(known: dict[str, Any]) -> str:
                     if row["status"] == "ok"
                     else f"{gb(row['allocated'], 3)}, then out of memory"
                 ),
-                gb(real["allocated"], 3) if real and real["status"] == "ok" else "",
+                gb(real["allocated"], 3) if real else "",
                 gb(row["reserved"], 3),
                 found,
             ]
