@@ -75,7 +75,10 @@ def _measured(folder: Path, rows: dict[Any, Any], document: dict[str, Any]) -> N
         named = NAME.fullmatch(path.stem)
         assert named, f"{path.name} is not named after its settings"
         model, precision, quant, seq, mbs, fix = named.groups()
-        made = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if not text:  # it was stopped before it was done
+            continue
+        made = json.loads(text)
         assert made["source"] == "recorded"
         found[model, precision, quant, int(seq), int(mbs), fix] = made["peak_allocated_bytes"]
     for key, row in rows.items():
