@@ -11,6 +11,8 @@ from memprof.report.growth_words import (
     cause_words,
     config_name,
     crossover_words,
+    explanation_words,
+    finding_words,
     per_unit,
     shared_config,
     unit_of,
@@ -53,6 +55,9 @@ def sweep_page(growth: Growth, title: str) -> str:
         if group.total is not None:
             parts += [heading(f"{config_name(growth, index)}: least squares over {growth.over}"), _fits(growth, group)]
             parts += [paragraph(f"Break of {where}: {text}") for where, text in break_words(growth, group)]
+            parts += [
+                paragraph(f"Finding {found.finding.id}: {finding_words(growth, found)}") for found in group.findings
+            ]
     return page(title, [*parts, *map(note, growth.notes)])
 
 
@@ -151,6 +156,7 @@ def _said(growth: Growth, crossover: Crossover) -> str:
         [
             paragraph(f"Crossover at {where}: {text}"),
             paragraph(heading),
+            *(paragraph(f"Because: {each}") for each in explanation_words(growth, crossover)),
             table(("", "cause"), causes, numbers=(0,)),
         ]
     )

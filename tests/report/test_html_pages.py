@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from memprof.analysis.sweep import point_of
 from memprof.report.html import breakdown_page
 from memprof.report.html_page import escaped, table
 from memprof.report.html_sweep import sweep_page
+from memprof.trace import load
 from memprof.trace.snapshot import read_snapshot
 
 EVIL = '</script><script>alert(1)</script><img src=x onerror="alert(2)">\x1b[2J'
@@ -108,3 +110,18 @@ def test_last_row_of_a_table_can_be_a_sum():
 
     assert '<tr class="sum"><td>all</td><td class="n">2</td>' in text
     assert 'style="background:#000000"></span>x&lt;</td>' in text
+
+
+def test_page_of_a_sweep_names_the_cause():
+    folder = Path(__file__).parents[2] / "traces" / "sweep-pythia-70m"
+    points = [
+        point_of(load(folder / name), name)
+        for quant in ("none", "bnb.nf4")
+        for mbs in (16, 32)
+        for name in [f"pythia-70m_16-mixed_{quant}_seq1037_mbs{mbs}.pickle"]
+    ]
+
+    text = sweep_page(measure_growth(points), "sweep")
+
+    assert "<p>Finding quantized-output-float32: Quantized layers return float32: 4.020 GB more than" in text
+    assert "<p>Because: Quantized layers return float32 (quantized-output-float32): without it a sample costs" in text
