@@ -46,11 +46,16 @@ class Attention:
         *,
         dropout: float,
         causal: bool,
+        enable_gqa: bool,
     ) -> Backend | None:
         """Return the implementation that torch chooses; None if those that could are switched off."""
         enabled: Any = torch.backends.cuda  # untyped in torch
         dense = all(tensor.dim() == 4 and tensor.numel() and tensor.stride(-1) == 1 for tensor in (query, key, value))
         grouped = dense and query.size(1) != key.size(1)
+        if dense:
+            # Only the composite broadcasts batches and heads (``check_batch_size_and_num_heads_dense``).
+            same = query.size(0) == key.size(0) == value.size(0) and key.size(1) == value.size(1)
+            dense = same and (not grouped or (enable_gqa and query.size(1) % key.size(1) == 0))
         low_precision = query.dtype == torch.float16 or (query.dtype == torch.bfloat16 and self._capability >= (8, 0))
         size, value_size = query.size(-1), value.size(-1)
         modern = self._capability >= (8, 0)
@@ -103,7 +108,7 @@ class Attention:
         enable_gqa: bool = False,  # noqa: FBT001, FBT002
     ) -> torch.Tensor:
         """Run attention as ``at::native::scaled_dot_product_attention`` does."""
-        backend = self.choose(query, key, value, attn_mask, dropout=dropout_p, causal=is_causal)
+        backend = self.choose(query, key, value, attn_mask, dropout=dropout_p, causal=is_causal, enable_gqa=enable_gqa)
         if backend is None:
             raise RuntimeError("No available kernel. Aborting execution.")
         needs_gradient = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
