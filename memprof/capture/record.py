@@ -232,7 +232,10 @@ class Recording:
                 status=status,
                 reason=str(error).splitlines()[0] if status == "oom" else None,
                 absolute_paths=self._absolute_paths,
-                made_by=self._made_by,
+                made_by={
+                    **self._made_by,
+                    **({"gradient_checkpointing_asked": True} if self._follower.checkpointing_asked else {}),
+                },
             )
         except MemprofError as failure:
             self._tell_or_raise(failure, error)

@@ -41,6 +41,8 @@ class Watcher:
         self._modules: dict[int, tuple[weakref.ref[torch.nn.Module], str]] = {}
         self._parameters: dict[int, str] = {}
         self._threads = threading.local()
+        self.checkpointing_asked = False
+        """Whether a module that was looked at has transformers' switch for gradient checkpointing on."""
 
     @contextmanager
     def hooks(self) -> Iterator[None]:
@@ -83,6 +85,8 @@ class Watcher:
         self._pen.look_each(marks, tensors)
         for name, parameter in parameters_of(model):
             self._parameters[id(parameter)] = plain_name(before + name)
+        switches = (vars(module).get("gradient_checkpointing") for module in model.modules())
+        self.checkpointing_asked |= any(switch is True for switch in switches)
 
     def see_gradients(self, parameters: Iterable[torch.Tensor]) -> None:
         """Look at the gradients that parameters have now."""

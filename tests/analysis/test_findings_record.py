@@ -53,6 +53,32 @@ def test_loop_that_lets_go_has_no_finding(tmp_path):
     assert train(tmp_path / "run.pickle", plain()) == {}
 
 
+def switched_on(*, training):
+    """A model with transformers' switch set, that checkpoints as theirs do: in train() only."""
+
+    def make():
+        model = plain(checkpoint="by hooks")()
+        model.gradient_checkpointing = True
+        return model.train(training)
+
+    return make
+
+
+def test_checkpointing_that_a_model_has_on_and_does_not_do_in_eval_is_found(tmp_path):
+    found = train(tmp_path / "run.pickle", switched_on(training=False))
+
+    assert set(found) == {"checkpointing-not-working"}
+    assert "asked for (gradient_checkpointing of its modules)" in found["checkpointing-not-working"].title
+    # As in `findings_cases`: in each of three blocks the inputs of both linear layers and of gelu, and a norm's two
+    # numbers a row; and the adapter's input.
+    assert found["checkpointing-not-working"].size == FULL * (STREAM + 3 * (9 * STREAM + 2 * MBS * TOKENS))
+
+
+@pytest.mark.parametrize("make", [switched_on(training=True), plain()], ids=["it works", "nobody asked"])
+def test_checkpointing_that_works_or_was_not_asked_for_is_not(make, tmp_path):
+    assert train(tmp_path / "run.pickle", make) == {}
+
+
 class LowRank(torch.nn.Linear):
     """A linear layer with an adapter of rank 4, whose matrices are many times higher than wide."""
 

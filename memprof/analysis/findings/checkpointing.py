@@ -40,10 +40,13 @@ FORWARD_ONLY = (
 def checkpointing_idle(view: View) -> Finding | None:
     """Find activations that checkpointing should have dropped: it was asked for, and backward recomputes nothing.
 
-    Asked for is what the recorded configuration says: a true value under a name with ``checkpointing`` in it. Bytes
-    are all saved activations of the model's submodules at the peak: what checkpointing could have dropped at most.
+    Asked for is what the recorded configuration says: a true value under a name with ``checkpointing`` in it; or what
+    `memprof.record` saw: a module with transformers' ``gradient_checkpointing`` switched on. Bytes are all saved
+    activations of the model's submodules at the peak: what checkpointing could have dropped at most.
     """
     asked = [name for name, value in view.config.items() if "checkpointing" in str(name) and value is True]
+    if (view.account.trace.made_by or {}).get("gradient_checkpointing_asked") is True:
+        asked.append("gradient_checkpointing of its modules")
     backward = view.born_in("backward")
     if not asked or not view.labelled or not np.any(backward):
         return None
