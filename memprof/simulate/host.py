@@ -2,7 +2,8 @@
 
 Nothing is computed on the simulated device. But programs read some of it: an optimizer's step, whether a mask is all
 true, the scale of a ``GradScaler``. Small integer and boolean tensors, and scalars, therefore keep real bytes on the
-host for as long as every op that writes them can be redone there on known values. Everything else is unknown.
+host for as long as every op that writes them can be redone there on known values. Of a floating-point tensor that was
+filled with one number (a mask of ones) that number is known. Everything else is unknown.
 """
 
 from __future__ import annotations
@@ -42,24 +43,31 @@ class HostValues:
     def __init__(self, size_of: Callable[[int], int]) -> None:
         self._size_of = size_of
         self._known: dict[int, torch.Tensor] = {}
+        self._filled: dict[int, torch.Tensor] = {}
+        """Scalars that fill the whole storage at an address."""
 
     def drop(self, address: int) -> None:
         """Forget the allocation at `address`: it is freed."""
         self._known.pop(address, None)
+        self._filled.pop(address, None)
 
     def forget(self, tensors: Iterable[Any]) -> None:
         """Forget what is in `tensors`: something unknown was written there."""
-        if self._known:
+        if self._known or self._filled:
             for tensor in tensors:
                 if isinstance(tensor, torch.Tensor) and tensor.device.type == "cuda":
-                    self._known.pop(storage_address(tensor), None)
+                    self.drop(storage_address(tensor))
 
     def view(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return the values of a tensor as a CPU tensor over the known bytes; None where they are unknown."""
         if tensor.device.type == "cpu":
             return tensor
-        known = self._known.get(storage_address(tensor))
-        return None if known is None else _over(known, tensor)
+        address = storage_address(tensor)
+        known = self._known.get(address)
+        if known is not None:
+            return _over(known, tensor)
+        filled = self._filled.get(address)
+        return None if filled is None or filled.dtype != tensor.dtype else filled.expand(tensor.size())
 
     def write(self, tensor: torch.Tensor, values: torch.Tensor) -> None:
         """Make the values of a tensor known, if they are of a kind that is kept."""
@@ -76,7 +84,7 @@ class HostValues:
 
     def recompute(
         self,
-        op: Callable[..., Any],
+        op: Any,
         args: Sequence[Any],
         kwargs: dict[str, Any],
         written: Sequence[Any],
@@ -96,6 +104,8 @@ class HostValues:
         outputs = [tensor for tensor in written if isinstance(tensor, torch.Tensor)]
         if not all(self.keeps(tensor) for tensor in outputs):
             self.forget(outputs)
+            if op._schema.name == "aten::fill_":
+                self._fill(outputs[0], args[1])
             return
         targets = {id(tensor) for tensor in outputs} if in_place and overwrites else set()
         decided = self._decided(op, args)
@@ -111,6 +121,14 @@ class HostValues:
                         self.write(tensor, values)
         except Exception:  # noqa: BLE001  # whatever stops the op on the host, its result is unknown
             self.forget(outputs)
+
+    def _fill(self, tensor: torch.Tensor, value: Any) -> None:
+        """Note that a whole storage was filled with one number; zeros are what the unknown is taken as anyway."""
+        address = storage_address(tensor)
+        whole = tensor.numel() * tensor.element_size() == self._size_of(address)
+        number = value.item() if isinstance(value, torch.Tensor) and value.device.type == "cpu" else value
+        if whole and isinstance(number, (int, float)) and number:
+            self._filled[address] = torch.tensor(number, dtype=tensor.dtype)
 
     def _decided(self, op: Any, args: Sequence[Any]) -> bool | None:
         """Return what a logical op gives whatever its unknown side is: all true "or" x, all false "and" x.
