@@ -1,15 +1,14 @@
 # ruff: noqa: INP001  # a script, not a package
 """Say how good the guess at a convolution's workspace is where it was not recorded; write docs/convolutions.md.
 
-    python scripts/convolution_accuracy.py [GRID.json ...]
+    python scripts/convolution_accuracy.py
 
-Shapes, or one batch size of each shape, are held out of the table, and guessed from the rest. The grids are recordings
-of convolutions that are not in the table, guessed from all of it.
+Shapes, or one batch size of each shape, or all that were drawn at random, are held out of the table, and guessed from
+the rest.
 """
 
 from __future__ import annotations
 
-import json
 import random
 import sys
 from collections import defaultdict
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from convolution_table import workspace
+from convolution_grid import drawn
 
 from memprof.simulate.convolution_rule import Neighbours
 from memprof.simulate.convolutions import Convolution, Pass, table
@@ -93,43 +92,22 @@ def _by_shape() -> dict[Convolution, list[Known]]:
     return shapes
 
 
-def grid(path: Path) -> list[Known]:
-    """Read a recording of `convolution_grid.py`."""
-    found: list[Known] = []
-    for key, events in json.loads(path.read_text(encoding="utf-8"))["cases"].items():
-        _, batch, inputs, spatial, outputs, kernel, stride, padding, dilation, groups, transposed, dtype, last = (
-            json.loads(key)
-        )
-        convolution = Convolution(
-            batch=batch,
-            inputs=inputs,
-            spatial=tuple(spatial),
-            outputs=outputs,
-            kernel=tuple(kernel),
-            stride=tuple(stride),
-            padding=tuple(padding),
-            dilation=tuple(dilation),
-            groups=groups,
-            transposed=bool(transposed),
-            dtype=dtype,
-            channels_last=last == "cl",
-        )
-        one, two, three = (workspace(each) for each in events)
-        found.append((convolution, (one, two, three)))
-    return [entry for entry in found if entry[0] not in table()]
+def held_out_draws() -> tuple[list[Known], list[Known]]:
+    """Split the table: what `convolution_grid` drew at random, and what networks are made of."""
+    random_ones = set(drawn())
+    asked = [entry for entry in table().items() if entry[0] in random_ones]
+    return asked, [entry for entry in table().items() if entry[0] not in random_ones]
 
 
 def main() -> None:
     """Write the page."""
     lines = rows("shapes held out", *held_out_shapes()) + rows("batch sizes held out", *held_out_batches())
-    recorded = [entry for name in sys.argv[1:] for entry in grid(Path(name))]
-    if recorded:
-        lines += rows("drawn at random", recorded, table().items())
+    lines += rows("drawn at random, all held out", *held_out_draws())
     head = [
         "# Workspaces of convolutions",
         "",
         f"The table has {len(table()):,} convolutions; `memprof/simulate/convolutions.py` says how they were recorded.",
-        "What is in it is met to the byte. What is not in it is guessed from its nearest neighbour",
+        "What is in it is met to the byte. What is not in it is guessed from its nearest neighbours",
         "(`memprof/simulate/convolution_rule.py`), and is a caveat of the run, with its bytes.",
         "",
         "How good the guess is, by `python scripts/convolution_accuracy.py`: the share that is met to the byte; the",

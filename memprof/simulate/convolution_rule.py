@@ -1,15 +1,15 @@
-"""A guess at the workspace of a convolution that was not recorded: what its nearest recorded neighbour does.
+"""A guess at the workspace of a convolution that was not recorded: what its nearest recorded neighbours do.
 
 cuDNN's workspaces are mostly sums of few parts: channels-last copies of input, output and weight (their channels
 padded, or the weight in float32), partial weight gradients in float32 that are added up at the end, and some bytes of
-alignment. So the neighbour's workspace is taken apart, and put together again with the sizes of the one asked for.
+alignment. So a neighbour's workspace is taken apart, and put together again with the sizes of the one asked for.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,8 @@ _LEAST = 1024
 _MOST_PARTIALS = 512
 _TRIED = 20
 """Neighbours that are looked at before there is no answer."""
+_VOTES = 5
+"""Neighbours that are asked."""
 
 Known = tuple[Convolution, tuple["int | None", "int | None", "int | None"]]
 
@@ -65,19 +67,21 @@ class Neighbours:
         self._places: dict[Any, np.ndarray[Any, Any]] = {}
 
     def estimate(self, convolution: Convolution, which: Pass) -> int:
-        """Return a guess at the workspace in bytes."""
+        """Return a guess at the workspace in bytes: what most of the nearest say, or else the nearest."""
+        votes: list[int] = []
         for neighbour, workspaces in self._nearest(convolution):
             workspace = workspaces[which]
             if workspace is None:
                 continue
-            parts = _take_apart(neighbour, workspace)
-            if parts is None:
-                scale = sum(convolution.elements()) * convolution.item / (sum(neighbour.elements()) * neighbour.item)
-                return int(workspace * scale)
-            partials = _partials(parts, neighbour, convolution)
-            sizes = _sizes(convolution)
-            return sum(sizes[name] for name in parts.copies) + partials * sizes["w32"] + parts.rest
-        return _without_neighbours(convolution, which)
+            if neighbour == convolution:
+                return workspace
+            votes.append(_transferred(workspace, neighbour, convolution))
+            if len(votes) == _VOTES:
+                break
+        if not votes:
+            return _without_neighbours(convolution, which)
+        most, count = Counter(votes).most_common(1)[0]
+        return most if count > 1 else votes[0]
 
     def _nearest(self, convolution: Convolution) -> Iterator[Known]:
         kind = next((kind for kind in _kinds(convolution) if kind in self._groups), None)
@@ -88,6 +92,17 @@ class Neighbours:
         distances = np.abs(self._places[kind] - _place(convolution)).sum(1)
         for row in np.argsort(distances, kind="stable")[:_TRIED]:
             yield self._groups[kind][row]
+
+
+def _transferred(workspace: int, neighbour: Convolution, convolution: Convolution) -> int:
+    """Return a neighbour's workspace with the sizes of another convolution."""
+    parts = _take_apart(neighbour, workspace)
+    if parts is None:
+        scale = sum(convolution.elements()) * convolution.item / (sum(neighbour.elements()) * neighbour.item)
+        return int(workspace * scale)
+    sizes = _sizes(convolution)
+    partials = _partials(parts, neighbour, convolution)
+    return sum(sizes[name] for name in parts.copies) + partials * sizes["w32"] + parts.rest
 
 
 def _partials(parts: _Parts, neighbour: Convolution, convolution: Convolution) -> int:
