@@ -98,7 +98,8 @@ def _finding(number: int, finding: Finding) -> list[RenderableType]:
     if finding.per_sample is not None:
         share += f", {format_bytes(round(finding.per_sample))} per sample"
     if finding.gives_back is not None:
-        share += f"; without it the peak is {format_bytes(finding.gives_back)} lower"
+        lower = format_bytes(finding.gives_back) if finding.gives_back > 0 else "no"
+        share += f"; without it the peak is {lower} lower"
     indent = (0, 0, 0, 3)
     return [
         title,

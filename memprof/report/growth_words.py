@@ -142,7 +142,8 @@ def finding_words(growth: Growth, found: GrowthFinding) -> str:
     if found.slope and found.finding.per_sample is not None:
         text += f"; {per_unit(found.slope)} a {unit}"
     if found.finding.gives_back is not None:
-        text += f". Without it the peak is {format_bytes(found.finding.gives_back)} lower"
+        lower = format_bytes(found.finding.gives_back) if found.finding.gives_back > 0 else "no"
+        text += f". Without it the peak is {lower} lower"
         if found.given_back and found.without and found.total and found.given_back * WORTH > found.total:
             text += f", and a {unit} costs {per_unit(found.without)} instead of {per_unit(found.total)}"
     return text

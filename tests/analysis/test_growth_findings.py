@@ -95,9 +95,7 @@ def test_only_what_the_other_configuration_does_not_have_explains_the_difference
     if expected:
         assert crossover.explained_by[0].share == Fraction(6, 8)
         (said,) = explanation_words(growth, crossover)
-        assert said.startswith(
-            "Something returns float32 (quantized-output-float32): without it a sample costs 6.000 MB"
-        )
+        assert said.startswith("Something returns float32 (quantized-output-float32): without it a sample costs 6.000")
         assert said.endswith("less with nf4, 75.0% of the difference")
 
 

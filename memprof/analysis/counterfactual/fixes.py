@@ -55,7 +55,10 @@ def _autocast_output(view: View) -> Lives | None:
     makes of a layer's output.
     """
     lives, cast = lives_of(view), casts(view) & ~view.of(Category.DEQUANTIZED)
-    if "mixed" not in str(view.config.get("precision")):
+    precision = view.config.get("precision")
+    if not isinstance(precision, str):
+        return None  # whether autocast is on is not known
+    if "mixed" not in precision:
         return lives
     half, single = view.text("dtype", HALF), view.text("dtype", {"float32"})
     inside = view.text("module", view.quantized_modules)
