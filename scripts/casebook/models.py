@@ -80,11 +80,11 @@ def batch(mbs: int, seq: int, vocabulary: int = 32000) -> dict[str, torch.Tensor
     return {"input_ids": tokens, "labels": tokens}
 
 
-def train(model: Any, steps: int, mbs: int, seq: int, *, lr: float = 1e-4) -> None:
+def train(model: Any, steps: int, mbs: int, seq: int, *, lr: float = 1e-4, vocabulary: int = 32000) -> None:
     """Train as everybody does: the loss of the model, AdamW on what is trained."""
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=lr)
     for _ in range(steps):
-        loss = model(**batch(mbs, seq)).loss
+        loss = model(**batch(mbs, seq, vocabulary)).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
