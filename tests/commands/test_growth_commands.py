@@ -75,6 +75,15 @@ def test_growth_finds_the_crossover_and_its_tensors(growth):
     assert {cause["dtype_a"] for cause in outputs} | {cause["dtype_b"] for cause in outputs} >= {"float16", "float32"}
 
 
+def test_growth_names_the_cause_and_what_it_costs_by_the_sample(growth):
+    (found,) = (each for each in growth["findings"] if each["id"] == "quantized-output-float32")
+
+    assert growth["groups"][found["group"]]["config"]["quant"] == "bnb.nf4"
+    # Two bytes for each logit of 1037 tokens, and for what five of six layers keep between their linear ones.
+    assert found["bytes_per_sample"] == pytest.approx(2 * 1037 * (50304 + 5 * 2048), rel=0.002)
+    assert [each["finding"] for each in growth["crossovers"][0]["explained_by"]] == ["quantized-output-float32"]
+
+
 def test_growth_for_people_names_the_float32_outputs(folder):
     done = memprof("growth", folder)
 
