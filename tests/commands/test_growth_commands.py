@@ -79,8 +79,9 @@ def test_growth_names_the_cause_and_what_it_costs_by_the_sample(growth):
     (found,) = (each for each in growth["findings"] if each["id"] == "quantized-output-float32")
 
     assert growth["groups"][found["group"]]["config"]["quant"] == "bnb.nf4"
-    # Two bytes for each logit of 1037 tokens, and for what five of six layers keep between their linear ones.
-    assert found["bytes_per_sample"] == pytest.approx(2 * 1037 * (50304 + 5 * 2048), rel=0.002)
+    # Two bytes for each logit of 1037 tokens, and for what five of six layers keep between their linear ones; blocks of
+    # a single sample are rounded by more than those of 16.
+    assert found["bytes_per_sample"] == pytest.approx(2 * 1037 * (50304 + 5 * 2048), rel=0.005)
     assert [each["finding"] for each in growth["crossovers"][0]["explained_by"]] == ["quantized-output-float32"]
 
 
