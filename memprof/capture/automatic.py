@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from memprof.capture.looks import addresses
 from memprof.capture.marks import TOLD, step_mark
 from memprof.capture.sights import managed_bytes
 from memprof.capture.watcher import Watcher
@@ -53,7 +54,7 @@ class Follower(Watcher):
         self._backward = False
         self._ended = False
         self._stepping: list[Any] = []
-        """Ranges of the optimizer steps that run, one inside the other."""
+        """Ranges of the optimizer steps that run, one inside the other, and where gradients lay before each."""
         self.step = -1
         """Number of the step that runs; -1 before the first."""
 
@@ -93,6 +94,7 @@ class Follower(Watcher):
 
     def look(self) -> None:
         """Look at everything that is known."""
+        self.forget()
         for model, prefix in self._models:
             if (found := model()) is not None:
                 self.see_model(found, prefix)
@@ -189,14 +191,16 @@ class Follower(Watcher):
 
     def _before_step(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         self._optimizers.setdefault(id(optimizer), weakref.ref(optimizer))
-        self.see_gradients(_trained(optimizer))
-        self._stepping.append(self._pen.optimizer_begins())
+        trained = _trained(optimizer)
+        self.see_gradients(trained)
+        self._stepping.append((self._pen.optimizer_begins(), _gradient_addresses(trained)))
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
-        if self._stepping:
-            self._pen.end(self._stepping.pop())
+        begun, places = self._stepping.pop() if self._stepping else (None, None)
+        self._pen.end(begun)
         self.see_optimizer(optimizer)
-        self.see_gradients(_trained(optimizer))
+        if places != _gradient_addresses(_trained(optimizer)):
+            self.see_gradients(_trained(optimizer))
         for model, prefix in self._models:
             if (found := model()) is not None:
                 self.see_model(found, prefix)
@@ -210,6 +214,10 @@ class Follower(Watcher):
 
 def _trained(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _gradient_addresses(parameters: list[torch.Tensor]) -> list[int]:
+    return addresses(parameter.grad for parameter in parameters)
 
 
 def _in_backward() -> bool:

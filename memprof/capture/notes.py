@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memprof.capture.marks import MARK
+from memprof.capture.marks import MARK, seen_mark
 from memprof.capture.phases import NODE, OPTIMIZER
 from memprof.capture.timeline import MemoryEvent, Op, TensorSight, Timeline
 from memprof.errors import CaptureError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["NotePen", "timeline_of"]
 
 _LOOK, _BEGIN, _END, _UNPACKED = range(4)
+_SEEN = seen_mark()
 _PREFIX = f"{MARK}note "
 """What our metadata begins with, so that a program's own is told from it."""
 
@@ -49,11 +50,15 @@ class NotePen:
             )
         self.notes: list[_Note] = []
         self._set_metadata = set_metadata
+        self._home = threading.get_ident()
+        self._backward = 0
+        """Thread of the backward that was noted last, until something else is."""
         self._numbers = count()
 
     def look(self, mark: str, tensors: list[torch.Tensor] | tuple[torch.Tensor, ...]) -> None:
-        """Write one mark, with tensors that it is about."""
-        self._write(_LOOK, mark, tensors)
+        """Write one mark, with tensors that it is about; what a module returns has no category of its own."""
+        if mark != _SEEN:
+            self._write(_LOOK, mark, tensors)
 
     def look_each(self, marks: Sequence[str], tensors: list[torch.Tensor]) -> None:
         """Write one mark for each tensor."""
@@ -70,8 +75,11 @@ class NotePen:
             self._write(_END, begun, ())
 
     def unpacked(self) -> None:
-        """Note that backward goes on."""
-        self._write(_UNPACKED, "", ())
+        """Note that a backward began; on a thread of its own it goes on until that thread allocates no more."""
+        thread = threading.get_ident()
+        if thread == self._home or thread != self._backward:
+            self._write(_UNPACKED, "", ())
+            self._backward = thread
 
     def optimizer_begins(self) -> Any:
         """Open the range of an optimizer's step."""
@@ -84,6 +92,8 @@ class NotePen:
     def _write(self, kind: int, mark: Any, tensors: Sequence[torch.Tensor]) -> int:
         number = next(self._numbers)
         backward = torch._C._current_graph_task_id() != -1
+        if not backward:
+            self._backward = 0
         seen = tuple([_sight(tensor) for tensor in tensors if tensor.is_cuda])
         self.notes.append((number, kind, threading.get_ident(), backward, mark, seen))
         self._set_metadata(f"{_PREFIX}{number}")
@@ -132,6 +142,9 @@ class _Weave:
         self._thread = 0
         self._node = -1
         """Row of the backward that runs."""
+        self._node_thread = 0
+        self._goes_on = False
+        """The backward's thread has made entries since its last note."""
 
     def up_to(self, number: int) -> None:
         """Place the notes up to `number`, which was the last on the thread of the next entry."""
@@ -140,6 +153,11 @@ class _Weave:
             self._next += 1
         if number < len(self._notes):
             self._thread = self._notes[number][2]
+            if self._node >= 0 and self._thread == self._node_thread:
+                self._goes_on = True  # until an entry of another thread
+            elif self._goes_on:
+                self._end(self._node)
+                self._node, self._goes_on = -1, False
 
     def memory_event(self, entry: dict[str, Any]) -> None:
         size = entry["size"] if entry["action"] == "alloc" else -entry["size"]
@@ -154,6 +172,8 @@ class _Weave:
         )
 
     def finish(self) -> Timeline:
+        if self._goes_on:
+            self._end(self._node)
         for rows in self._open.values():
             for row in rows:
                 self._end(row)
@@ -162,9 +182,12 @@ class _Weave:
     def _place(self, note: _Note) -> None:
         number, kind, thread, backward, mark, tensors = note
         if not backward:
-            self._node = -1
+            if self._goes_on:
+                self._end(self._node)
+            self._node, self._goes_on = -1, False
         elif self._node < 0:
             self._node = len(self._ops)
+            self._node_thread = thread
             rank = self._tick()
             self._ops.append(Op(name=NODE, parent=-1, start=rank, end=rank))
         if kind == _END:

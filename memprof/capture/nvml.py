@@ -48,7 +48,10 @@ class ProcessMemory:
         self._processes = processes
 
     def read(self) -> int | None:
-        """Return the bytes; None where the driver does not say, or sees this process under another number."""
+        """Return the bytes; None where the driver does not say, or not which of several processes is this one.
+
+        To be called when the process has memory of the card.
+        """
         if self._processes is None:
             return None
         room = 64
@@ -61,5 +64,7 @@ class ProcessMemory:
             room = 2 * int(count.value)
         if code:
             return None
-        mine = [info.used for info in infos[: count.value] if info.pid == os.getpid()]
-        return int(mine[0]) if mine and mine[0] != _NOT_AVAILABLE else None
+        found = list(infos[: count.value])
+        # In a container the driver may know this process by another number. It has the card, so a single one is it.
+        mine = found if len(found) == 1 else [info for info in found if info.pid == os.getpid()]
+        return int(mine[0].used) if mine and mine[0].used != _NOT_AVAILABLE else None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from torch.profiler import record_function
 
 from memprof.capture.marks import phase_mark
-from memprof.capture.sights import managed_bytes
+from memprof.capture.sights import managed_bytes, parameters_of
 from memprof.capture.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class LabellingObserver(Observer):
             if self._model is None:
                 return
             if name in ("backward", "optimizer"):
-                self._watcher.see_gradients(self._model.parameters())
+                self._watcher.see_gradients(parameter for _, parameter in parameters_of(self._model))
             if name == "optimizer" and self._optimizer is not None:
                 self._watcher.see_optimizer(self._optimizer)
             if name in ("init", "forward", "optimizer"):

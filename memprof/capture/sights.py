@@ -10,12 +10,21 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["local", "managed_bytes", "model_tensors", "parameters_of", "plain_name", "state_tensors", "tensors_in"]
+__all__ = [
+    "local",
+    "managed_bytes",
+    "model_tensors",
+    "modules_of",
+    "parameters_of",
+    "plain_name",
+    "state_tensors",
+    "tensors_in",
+]
 
 
 def model_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor, str]]:
     """Yield (finer category, tensor, name) of all that a model holds: its weights."""
-    modules = list(_modules_of(model))
+    modules = list(modules_of(model))
     for name, parameter in _members(modules, "_parameters"):
         yield from parameter_tensors(name, parameter)
     for name, buffer in _members(modules, "_buffers"):
@@ -38,10 +47,10 @@ def _is_tensor_type(kind: type) -> bool:
 
 def parameters_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield what ``named_parameters`` yields."""
-    return _members(list(_modules_of(model)), "_parameters")
+    return _members(list(modules_of(model)), "_parameters")
 
 
-def _modules_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
+def modules_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
     """Yield what ``named_modules`` yields, in its order; that one resumes a generator for every level of nesting."""
     seen: set[int] = set()
     pending = [("", model)]

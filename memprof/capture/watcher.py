@@ -14,8 +14,17 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+from memprof.capture.looks import ModelLook, addresses
 from memprof.capture.marks import NO_GRAD, TRAINING, module_mark, saved_mark, seen_mark, sight_mark
-from memprof.capture.sights import local, model_tensors, parameters_of, plain_name, state_tensors, tensors_in
+from memprof.capture.sights import (
+    local,
+    model_tensors,
+    modules_of,
+    parameters_of,
+    plain_name,
+    state_tensors,
+    tensors_in,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -41,6 +50,9 @@ class Watcher:
         self._modules: dict[int, tuple[weakref.ref[torch.nn.Module], str]] = {}
         self._parameters: dict[int, str] = {}
         self._threads = threading.local()
+        self._looks: dict[int, ModelLook] = {}
+        self._states: dict[int, list[int]] = {}
+        """Optimizer -> where its state lay at the last look."""
         self.checkpointing_asked = False
         """Whether a module that was looked at has transformers' switch for gradient checkpointing on."""
 
@@ -74,8 +86,17 @@ class Watcher:
         seen = list(tensors)
         self._pen.look_each([sight_mark(category, finer, name)] * len(seen), seen)
 
+    def forget(self) -> None:
+        """Look at everything again, when it is to be looked at, also at what has not changed."""
+        self._looks.clear()
+        self._states.clear()
+
     def see_model(self, model: torch.nn.Module, prefix: str = "") -> None:
-        """Look at all that a model holds."""
+        """Look at all that a model holds, unless it is what it held at the last look."""
+        last = self._looks.get(id(model))
+        if last is not None and last.still(model):
+            return
+        self._looks[id(model)] = ModelLook(module for _, module in modules_of(model))
         before = f"{prefix}." if prefix else ""
         marks, tensors = [], []
         for finer, tensor, name in model_tensors(model):
@@ -85,7 +106,7 @@ class Watcher:
         self._pen.look_each(marks, tensors)
         for name, parameter in parameters_of(model):
             self._parameters[id(parameter)] = plain_name(before + name)
-        switches = (vars(module).get("gradient_checkpointing") for module in model.modules())
+        switches = (vars(module).get("gradient_checkpointing") for _, module in modules_of(model))
         self.checkpointing_asked |= any(switch is True for switch in switches)
 
     def see_gradients(self, parameters: Iterable[torch.Tensor]) -> None:
@@ -99,12 +120,15 @@ class Watcher:
         self._pen.look_each(marks, tensors)
 
     def see_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Look at all that an optimizer keeps."""
+        """Look at all that an optimizer keeps, unless it lies where it lay at the last look."""
         marks, tensors = [], []
         for key, tensor, parameter in state_tensors(optimizer):
             marks.append(sight_mark("optimizer_state", key, self._parameters.get(id(parameter), "")))
             tensors.append(tensor)
-        self._pen.look_each(marks, tensors)
+        places = addresses(tensors)
+        if self._states.get(id(optimizer)) != places:
+            self._states[id(optimizer)] = places
+            self._pen.look_each(marks, tensors)
 
     def enter(self, module: torch.nn.Module, _inputs: object) -> None:
         """Begin the range of a module: the global forward pre-hook."""
@@ -119,7 +143,7 @@ class Watcher:
         """End the range of a module, and look at what it returned: the global forward hook."""
         if torch.compiler.is_compiling():
             return
-        tensors = tuple(tensors_in(output))
+        tensors = (output,) if isinstance(output, torch.Tensor) else tuple(tensors_in(output))
         if tensors:
             self._pen.look(SEEN, tensors)
         opened = self._open()

@@ -180,6 +180,30 @@ def test_notes_of_a_backward_are_one_node_until_something_else_happens():
     assert nodes[0].start < timeline.memory[0].at < nodes[0].end < timeline.memory[2].at < nodes[1].start
 
 
+def test_a_backward_on_a_thread_of_its_own_lasts_until_another_thread_allocates():
+    # given a backward that was noted when it began, and an optimizer after it
+    notes = [
+        note(0, "look", saved_mark(), (10, torch.float32, (2,))),
+        note(1, "unpacked", "", thread=2, backward=True),
+        note(2, "begin", "Optimizer.step#step"),
+        note(3, "end", 2),
+    ]
+    # its thread's first allocation still carries an older number
+    entries = [
+        entry("alloc", 10, 8, 0), entry("alloc", 20, 8, 1), entry("alloc", 30, 8, 1), entry("alloc", 40, 8, 0),
+        entry("alloc", 50, 8, 2),
+    ]  # fmt: skip
+
+    # when
+    timeline = timeline_of(notes, entries)
+
+    # then
+    node = next(op for op in timeline.ops if op.name.startswith("autograd::engine"))
+    step = next(op for op in timeline.ops if op.name.startswith("Optimizer"))
+    births = [event.at for event in timeline.memory]
+    assert births[0] < node.start < births[1] < births[2] < node.end < births[3] < step.start < births[4] < step.end
+
+
 def test_somebodys_own_metadata_stays():
     entries = [entry("alloc", 10, 16), {**entry("alloc", 20, 16), "user_metadata": "mine"}]
     timeline_of([note(0, "look", sight_mark("weights", "base", "w"), (10, torch.float32, (4,)))], entries)
