@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
+NO_GPU = ("Torch not compiled with CUDA enabled", "No CUDA GPUs are available", "Found no NVIDIA driver")
+"""What torch says to a script that wants a CUDA device where none is."""
+
 
 def run(
     target: str, arguments: Sequence[str], *, module: bool, output: Path, steps: str | None, simulate: str | None,
@@ -78,6 +81,10 @@ def run(
             _refused(error)
         shown = error.with_traceback(own_traceback(error.__traceback__))
         sys.excepthook(type(shown), shown, shown.__traceback__)
+        if card is None and any(words in str(error) for words in NO_GPU):
+            sys.stderr.write(
+                "memprof: no CUDA device is here; --simulate h200, or another card, gives the script one\n"
+            )
         sys.exit(1)
     finally:
         del alive

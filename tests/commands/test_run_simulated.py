@@ -188,3 +188,17 @@ def test_a_launcher_whose_child_trains_is_told_to_be_left_out(tmp_path):
     assert done.stderr.splitlines()[-1].startswith(
         "memprof: nothing was allocated on the simulated Tesla T4; a process"
     )
+
+
+def test_a_script_for_cuda_is_told_of_the_simulation(tmp_path):
+    if torch.cuda.is_available():
+        pytest.skip("a GPU is here")
+    (tmp_path / "train.py").write_text("import torch\ntorch.ones(2, device='cuda')\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "memprof", "run", "train.py"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    *_, torch_said, hint = done.stderr.splitlines()
+    assert torch_said == "AssertionError: Torch not compiled with CUDA enabled"
+    assert hint == "memprof: no CUDA device is here; --simulate h200, or another card, gives the script one"
