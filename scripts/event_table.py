@@ -1,7 +1,9 @@
 # ruff: noqa: INP001  # a script, not a package
 """Compare recorded runs with simulated ones, allocation by allocation, and write docs/events.md.
 
-    python scripts/event_table.py [--only TEXT]
+    python scripts/event_table.py [--only TEXT] [--events DIRECTORY]
+
+The directory holds what ``scripts/truth_predict.py --events`` left there: those cases are not run again.
 
 For every recorded run (captures in ``traces/sweep-pythia-70m``, runs in ``tests/simulate/data/*_runs_h200.json.gz``)
 the same program runs on the simulated card. Sizes of allocations are compared in order. The share is that of a common
@@ -100,8 +102,11 @@ def categories(path: Path) -> dict[str, int]:
     return found
 
 
-def simulate(run: Recorded) -> Simulated:
-    """Run the same program on the simulated card."""
+def simulate(run: Recorded, events: Path | None) -> Simulated:
+    """Run the same program on the simulated card, unless it has been."""
+    done_before = events / f"{run.name}.json.gz" if events is not None else None
+    if done_before is not None and done_before.exists():
+        return Simulated(sizes=sizes_of(read_events(done_before)), categories={})
     inherited = {name: value for name, value in os.environ.items() if "ALLOC_CONF" not in name}
     environment = {**inherited, "PYTHONPATH": str(ROOT), "PYTORCH_CUDA_ALLOC_CONF": run.settings}
     with tempfile.TemporaryDirectory() as folder:
@@ -146,12 +151,13 @@ def main() -> None:
     """Compare all runs and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="a regular expression for names")
+    parser.add_argument("--events", type=Path, help="folder with what cases asked for")
     options = parser.parse_args()
     lines, shares, by_category = [], [], []
     for run in recorded_runs():
         if not re.search(options.only, run.name):
             continue
-        found = simulate(run)
+        found = simulate(run, options.events)
         equal = equal_in_order(run.sizes, found.sizes)
         shares.append(equal / max(len(run.sizes), len(found.sizes)))
         whole = "all, each in its place" if run.sizes == found.sizes else f"{shares[-1]:.3%}"

@@ -1,9 +1,9 @@
 # ruff: noqa: INP001  # a script, not a package
 """Predict all cases of ``scripts/truth_runs.py`` or ``scripts/wider_runs.py``, each in a process of its own.
 
-    python scripts/truth_predict.py OUTPUT.json [--runs wider_runs] [--only CASE,...]
+    python scripts/truth_predict.py OUTPUT.json [--runs wider_runs] [--only CASE,...] [--events DIRECTORY]
 
-Writes figures. Where the run was recorded with the addresses of its segments, also what the figures are on these.
+Writes figures; what each case asked for goes to the directory. Where the run was recorded with the addresses of its segments, also what the figures are on these.
 """
 
 from __future__ import annotations
@@ -105,6 +105,7 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--runs", default="truth_runs", help="the script whose cases they are")
     parser.add_argument("--only", default="", help="cases, with commas")
+    parser.add_argument("--events", type=Path, help="folder for what each case asked for")
     options = parser.parse_args()
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"],  # noqa: S607  # found on the path, as every git
@@ -120,7 +121,8 @@ def main() -> None:
     made_by = f"python scripts/truth_predict.py, at commit {commit.stdout.strip()}, {versions}; card h200"
     chosen = options.only.split(",") if options.only else names(options.runs)
     with tempfile.TemporaryDirectory() as scratch:
-        events = Path(scratch)
+        events = options.events or Path(scratch)
+        events.mkdir(parents=True, exist_ok=True)
         predicted = []
         for case in chosen:
             predicted.append(predict(options.runs, case, events))

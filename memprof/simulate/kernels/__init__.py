@@ -2,6 +2,7 @@
 
 from memprof.simulate.kernels import (
     attention,
+    batch_norms,
     convolution,
     creation,
     embedding,
@@ -21,6 +22,7 @@ __all__ = [
     "PLAIN",
     "TEMPORARIES",
     "attention",
+    "batch_norms",
     "convolution",
     "creation",
     "embedding",

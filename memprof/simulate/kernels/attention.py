@@ -71,7 +71,7 @@ def _cudnn_backward(
     device: Device,
     _op: object,
     /,
-    _gradient: torch.Tensor,
+    gradient: torch.Tensor,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -89,7 +89,11 @@ def _cudnn_backward(
     workspace = batch * heads * rows * (size * 4 + 4) + 256
     if key.size(1) != heads:
         workspace += batch * heads * key.size(2) * (size + value.size(-1)) * key.element_size()
+    # A gradient whose last dimension is not dense (that of a sum) is copied.
+    dense = gradient.size(-1) == 1 or gradient.stride(-1) == 1
+    copy = device.temporary(0 if dense else gradient.numel() * gradient.element_size())
     device.temporary(workspace).free()
+    copy.free()
     return outputs
 
 

@@ -28,8 +28,8 @@ _DTYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 _RECORDED_CARD = "NVIDIA H200"
 
 
-def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+def _copy_bytes(tensor: torch.Tensor, layout: torch.memory_format) -> int:
+    return 0 if tensor.is_contiguous(memory_format=layout) else tensor.numel() * tensor.element_size()
 
 
 def _format(*tensors: torch.Tensor) -> torch.memory_format:
@@ -84,15 +84,12 @@ def _convolution(device: Device, op: Any, /, *args: Any) -> torch.Tensor:
     source, weight = args[:2]
     layout = _format(source, weight)
     shape = device.shapes(op, args, {}).size()
-    copies = [
-        device.temporary(_bytes(tensor))
-        for tensor in (source, weight)
-        if not tensor.is_contiguous(memory_format=layout)
-    ]
+    source_copy = device.temporary(_copy_bytes(source, layout))
     output = _output(device, shape, source.dtype, layout)
+    weight_copy = device.temporary(_copy_bytes(weight, layout))
     _workspace(device, _describe(source, weight, args[3:]), Pass.FORWARD)
-    for temporary in reversed(copies):
-        temporary.free()
+    weight_copy.free()
+    source_copy.free()
     return output
 
 
@@ -109,16 +106,18 @@ def _convolution_backward(
     mask = args[-1]
     layout = _format(source, weight)
     copies = [
-        device.temporary(_bytes(tensor))
+        device.temporary(_copy_bytes(tensor, layout))
         for tensor, needed in ((source, mask[1]), (gradient, True))
-        if needed and not tensor.is_contiguous(memory_format=layout)
+        if needed
     ]
     convolution = _describe(source, weight, args[1:-1])
     results: list[torch.Tensor | None] = []
     for wanted, tensor, which in zip(mask, (source, weight), (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT), strict=False):
         if wanted:
             results.append(_output(device, tensor.size(), tensor.dtype, layout))
+            copy = device.temporary(_copy_bytes(weight, layout) if which is Pass.INPUT_GRADIENT else 0)
             _workspace(device, convolution, which)
+            copy.free()
         else:
             results.append(None)
     bias = _bias_gradient(device, gradient) if mask[2] else None

@@ -19,7 +19,7 @@ __all__: list[str] = []
 
 _CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 
-plain("clone", "cat", "stack", "constant_pad_nd", "tril", "triu", "roll", "flip", "repeat", "native_dropout_backward")
+plain("clone", "cat", "stack", "constant_pad_nd", "tril", "triu", "flip", "repeat", "native_dropout_backward")
 
 
 @kernel("empty.memory_format")

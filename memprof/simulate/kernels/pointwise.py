@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from memprof.simulate.kernels.reductions import cub_scan_bytes
 from memprof.simulate.kernels.registry import kernel, plain, temporaries
 
 if TYPE_CHECKING:
@@ -79,3 +80,21 @@ def _isin(device: Device, op: Any, output: Any, args: Any, _kwargs: Any) -> None
         compared, found = device.temporary(elements * wanted), device.temporary(output.numel())
         found.free()
         compared.free()
+
+
+@kernel("roll")
+def _roll(device: Device, op: Any, /, tensor: torch.Tensor, shifts: Any, dims: Any = ()) -> torch.Tensor:
+    """Roll one dimension after the other, each into a tensor of its own (``roll_common``)."""
+    meta = device.shapes(op, (tensor, shifts, dims), {})
+    output = device.empty(meta.size(), meta.stride(), meta.dtype)
+    for _ in range(len(dims) - 1):
+        output = device.empty(meta.size(), meta.stride(), meta.dtype)
+    return output
+
+
+@temporaries("masked_scatter", "masked_scatter_")
+def _masked_scatter(device: Device, _op: object, output: Any, _args: Any, _kwargs: Any) -> None:
+    """Count the places up to each, in 64 bits (``masked_scatter_cuda``)."""
+    counts = device.temporary(output.numel() * 8)
+    device.temporary(cub_scan_bytes(output.numel(), 8)).free()
+    counts.free()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from memprof.simulate.device import Device
 
-__all__ = ["cub_sort_bytes", "reduce"]
+__all__ = ["cub_scan_bytes", "cub_select_bytes", "cub_sort_bytes", "reduce"]
 
 _HALF = (torch.float16, torch.bfloat16)
 _WELFORD_BYTES = {torch.float64: 32}
@@ -103,12 +103,24 @@ def _scan(device: Device, _op: object, output: Any, args: Any, _kwargs: Any) -> 
     cast = tensor.numel() * output.element_size() if tensor.dtype != output.dtype else 0
     held = device.temporary(cast)
     if tensor.dim() and tensor.numel() == tensor.size(dim) > 0:
-        device.temporary(_CUB_SCAN_BYTES.get(output.element_size(), 1279)).free()
+        device.temporary(cub_scan_bytes(tensor.numel(), output.element_size())).free()
     held.free()
 
 
-_CUB_SCAN_BYTES = {4: 1023, 8: 1279}
-"""Temporary storage of cub's scan by bytes of an element, measured with few elements; grows a little with them."""
+_SCAN_TILES = {2: 7680, 4: 1920, 8: 896}
+"""Items that a thread block scans, by bytes of an item: fitted to the sizes measured with up to a million."""
+
+
+def cub_scan_bytes(items: int, item_bytes: int) -> int:
+    """Return the temporary storage of cub's scan: a state for each thread block."""
+    tiles = -(-items // _SCAN_TILES.get(item_bytes, 896)) + 32
+    state = 8 if item_bytes == 4 else 16
+    return -(-state * tiles // 256) * 256 + 511
+
+
+def cub_select_bytes(items: int) -> int:
+    """Return the temporary storage of cub's selection: a state for each thread block of 4,224 items, within bounds."""
+    return -(-8 * (-(-items // 4224) + 32) // 256) * 256 + 511
 
 
 @temporaries("_softmax_backward_data")
@@ -158,3 +170,32 @@ def _randperm(device: Device, _op: object, output: Any, _args: Any, _kwargs: Any
     device.temporary(cub_sort_bytes(items, 4, 8)).free()
     for temporary in reversed(held):
         temporary.free()
+
+
+@temporaries("multinomial")
+def _multinomial(device: Device, _op: object, _output: Any, args: Any, kwargs: dict[str, Any]) -> None:
+    """Check the weights, and take the largest of random quotients (``multinomial_out`` in ``Distributions.cpp``).
+
+    Drawing several with replacement goes another way, which is not known.
+    """
+    tensor, samples = args[0], args[1]
+    if samples > 1 and (kwargs.get("replacement") or (len(args) > 2 and args[2])):
+        device.caveats.add("temporaries", "aten::multinomial with replacement", tensor.numel() * 8)
+        return
+    flags = []
+    for _ in range(2):
+        extreme = device.temporary(tensor.element_size())
+        reduce(device, tensor.size(), tensor.stride(), None, tensor.element_size())
+        flags.append(device.temporary(1))
+        extreme.free()
+    flags.append(device.temporary(1))
+    for flag in flags:
+        flag.free()
+    if tensor.dim() > 1:
+        held = [device.temporary(nbytes) for nbytes in (tensor.size(0) * tensor.element_size(), tensor.size(0), 1, 1)]
+        for each in held:
+            each.free()
+    quotients = device.temporary(tensor.numel() * tensor.element_size())
+    values = tensor.numel() // tensor.size(-1) * samples * tensor.element_size() if samples > 1 else 0
+    device.temporary(values).free()
+    quotients.free()

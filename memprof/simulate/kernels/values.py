@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memprof.simulate.kernels.reductions import cub_sort_bytes
+from memprof.simulate.kernels.reductions import cub_select_bytes, cub_sort_bytes, reduce
 from memprof.simulate.kernels.registry import kernel
 from memprof.simulate.storages import contiguous_strides
 
@@ -57,9 +57,9 @@ def _nonzero(device: Device, _op: object, /, tensor: torch.Tensor) -> torch.Tens
         nbytes = count * max(tensor.dim(), 1) * 8
         device.caveats.add("value", "nonzero of unknown values is taken as all of them", nbytes)
     number = device.temporary(4)
-    device.temporary(_CUB_REDUCE_BYTES).free()
+    device.temporary(_CUB_REDUCE_BYTES if tensor.numel() > _ONE_BLOCK else 1).free()
     output = device.empty((count, tensor.dim()), (1, max(count, 1)), torch.int64)
-    device.temporary(_CUB_SELECT_BYTES).free()
+    device.temporary(cub_select_bytes(tensor.numel())).free()
     number.free()
     if found is not None and count:
         device.host.write(output, found)
@@ -68,7 +68,9 @@ def _nonzero(device: Device, _op: object, /, tensor: torch.Tensor) -> torch.Tens
 
 _CUB_REDUCE_BYTES = 21503
 _CUB_SELECT_BYTES = 4863
-"""Temporary storage of cub's reduction and selection, measured with 2 million items."""
+"""Temporary storage of cub's reduction and of its unique, measured with 2 million items."""
+_ONE_BLOCK = 2048
+"""Items up to which cub reduces in one thread block, without storage: between 2,000 and 5,000 in what was measured."""
 
 
 @kernel("masked_select")
@@ -130,7 +132,9 @@ def _bincount(
     else:
         length = max(minlength, int(known.max()) + 1 if known.numel() else 0)
     for _ in range(2):
-        device.temporary(8).free()
+        extreme = device.temporary(tensor.element_size())
+        reduce(device, tensor.size(), tensor.stride(), None, tensor.element_size())
+        extreme.free()
     dtype = torch.int64 if weights is None else torch.float64 if weights.dtype != torch.float32 else torch.float32
     output = device.empty((length,), (1,), dtype)
     if known is not None and weights is None:
