@@ -32,6 +32,9 @@ class RecordedDevice(Protocol):
     def start(self, *, stacks: str, max_entries: int) -> None:
         """Begin recording; nothing of the run exists yet."""
 
+    def settle(self) -> None:
+        """Say for good which device it is: the run is over, and may have chosen another one than was the current."""
+
     def stop(self, timeline: Timeline | None) -> dict[str, Any]:
         """End recording and return torch's snapshot dict; `timeline` is the profiler's record, if there is one."""
 
@@ -59,16 +62,14 @@ class CudaDevice:
                 "--device cuda: torch finds no CUDA device here; use --device cpu, or another torch build"
             )
         self.device = torch.device("cuda", torch.cuda.current_device())
-        self._process: ProcessMemory | None = None
+        self._processes: dict[int, ProcessMemory] = {}
+        """By device."""
         self._process_used: tuple[tuple[int, int], int | None] = (-1, -1), None
         """Reserved and device used at the last reading, and what was read."""
 
     def start(self, *, stacks: str, max_entries: int) -> None:
         """Switch on the allocator's history."""
         torch.cuda.init()  # type: ignore[no-untyped-call]
-        uuid = getattr(torch.cuda.get_device_properties(self.device), "uuid", None)
-        if self.source == "recorded" and uuid is not None:
-            self._process = ProcessMemory(str(uuid))
         # No stacks of frees: torch 2.11 loses an exception on its way when a free during it looks for its stack
         # (pytorch/pytorch#179536), and checkpointing ends a recomputation by an exception.
         options = {"max_entries": max_entries, "stacks": stacks, "context": "alloc"}
@@ -76,6 +77,15 @@ class CudaDevice:
             torch.cuda.memory._record_memory_history(**options, global_record_annotations=True)  # type: ignore[arg-type]
         except TypeError:  # a torch that does not know annotations yet
             torch.cuda.memory._record_memory_history(**options)  # type: ignore[arg-type]
+
+    def settle(self) -> None:
+        """Take the device that was used most if nothing was allocated on what was current: a rank chooses its own."""
+        allocated = [
+            torch.cuda.memory_stats(device).get("allocation.all.allocated", 0)
+            for device in range(torch.cuda.device_count())
+        ]
+        if max(allocated) and not allocated[self.device.index or 0]:
+            self.device = torch.device("cuda", allocated.index(max(allocated)))
 
     def stop(self, timeline: Timeline | None) -> dict[str, Any]:  # noqa: ARG002 - the CPU needs it
         """Take the snapshot and switch the history off."""
@@ -94,8 +104,8 @@ class CudaDevice:
         reserved = torch.cuda.memory_reserved()
         moment = reserved, total - free
         # Asking the driver may take milliseconds: not again where nothing has changed.
-        if self._process is not None and moment != self._process_used[0]:
-            self._process_used = moment, self._process.read()
+        if moment != self._process_used[0]:
+            self._process_used = moment, self._read_process()
         return {
             "max_allocated_bytes": torch.cuda.max_memory_allocated(),
             "max_reserved_bytes": torch.cuda.max_memory_reserved(),
@@ -103,6 +113,14 @@ class CudaDevice:
             "reserved_bytes": reserved,
             "process_used_bytes": self._process_used[1],
         }
+
+    def _read_process(self) -> int | None:
+        if self.source != "recorded":
+            return None
+        device = torch.cuda.current_device()
+        if device not in self._processes:
+            self._processes[device] = ProcessMemory(str(getattr(torch.cuda.get_device_properties(device), "uuid", "")))
+        return self._processes[device].read()
 
     def describe(self) -> dict[str, Any]:
         """Read the card's name, size and capability, and the driver's version."""
@@ -124,6 +142,9 @@ class CpuDevice:
 
     def start(self, *, stacks: str, max_entries: int) -> None:
         """Do nothing: the profiler runs anyway."""
+
+    def settle(self) -> None:
+        """Do nothing: there is one CPU."""
 
     def stop(self, timeline: Timeline | None) -> dict[str, Any]:
         """Turn the memory events into a snapshot."""

@@ -157,6 +157,7 @@ class Session:
         try:
             self._around.close()
             self._seconds = time.perf_counter() - self._begun
+            self.device.settle()
             if self._profilers.finished:
                 self._timeline = read_timeline(self._profilers.finished, self.device.device)
             self._traced = self._profilers.traced
