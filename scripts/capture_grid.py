@@ -334,7 +334,8 @@ def write_table(folder: Path) -> None:
     page = f"""# Captures on a GPU
 
 `scripts/capture_grid.py`, each row in a process of its own, on one {environment["card"]}, driver
-{environment["driver"]}, torch {environment["torch"]}, {versions}.
+{environment["driver"]}, torch {environment["torch"]},
+{versions}.
 
 Rows up to *paged AdamW* and *out of memory, capture* are `memprof capture` (Pythia-70m with LoRA, micro-batches of 2,
 256 tokens, two optimizer cycles); the others are plain loops under `memprof.record`, with nothing told but where steps
@@ -348,7 +349,8 @@ is `unknown` at any event.
 
 ## Out of memory
 
-The card was made small with `torch.cuda.set_per_process_memory_fraction`. The file is complete, and says:
+The process was given a small part of the card with `torch.cuda.set_per_process_memory_fraction`; what is free is of the
+whole card, as torch reports it. The file is complete, and says:
 
 {chr(10).join(ooms)}
 """
