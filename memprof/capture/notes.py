@@ -94,7 +94,7 @@ class NotePen:
         backward = torch._C._current_graph_task_id() != -1
         if not backward:
             self._backward = 0
-        seen = tuple([_sight(tensor) for tensor in tensors if tensor.is_cuda])
+        seen = tuple([_sight(tensor) for tensor in tensors if tensor.is_cuda]) if tensors else ()
         self.notes.append((number, kind, threading.get_ident(), backward, mark, seen))
         self._set_metadata(f"{_PREFIX}{number}")
         return number
@@ -103,10 +103,12 @@ class NotePen:
 def _sight(tensor: torch.Tensor) -> tuple[int, torch.dtype, tuple[int, ...]]:
     """Return where a tensor's storage begins, its dtype and shape, without asking for the storage itself."""
     try:
-        address = tensor.data_ptr() - tensor.storage_offset() * tensor.element_size()
+        address = tensor.data_ptr()
+        if offset := tensor.storage_offset():
+            address -= int(offset) * tensor.element_size()
     except RuntimeError:  # it has no storage: a functional or batched tensor
         address = 0
-    return int(address), tensor.dtype, tuple(tensor.shape)
+    return address, tensor.dtype, tensor.shape
 
 
 def timeline_of(notes: list[_Note], entries: list[dict[str, Any]]) -> Timeline:
@@ -202,7 +204,7 @@ class _Weave:
             rank = self._tick()
             row = len(self._ops)
             sights = tuple(
-                TensorSight(address, str(dtype).removeprefix("torch."), shape, dtype.itemsize)
+                TensorSight(address, str(dtype).removeprefix("torch."), tuple(shape), dtype.itemsize)
                 for address, dtype, shape in tensors
                 if address
             )
