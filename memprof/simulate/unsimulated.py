@@ -39,7 +39,9 @@ def as_refusal(error: BaseException) -> UnsupportedError | None:
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:
         if isinstance(cause, UnsupportedError):
-            return cause
+            # A worker of a DataLoader sends its traceback as the message.
+            last = (str(cause).strip().splitlines() or [""])[-1]
+            return UnsupportedError(last.rpartition("UnsupportedError: ")[2])
         seen.add(id(cause))
         cause = cause.__cause__ or cause.__context__
     text = str(error)

@@ -147,6 +147,22 @@ def test_a_script_that_reads_the_devices_memory_ends_in_one_line(tmp_path):
     assert line.startswith("memprof: train.py:3: ended by SIGSEGV: something in it reads memory of the device")
 
 
+def test_a_refusal_in_a_worker_of_a_loader_is_the_same_line(tmp_path):
+    line = refused(
+        tmp_path,
+        """
+        import torch
+        class Samples(torch.utils.data.Dataset):
+            def __len__(self):
+                return 2
+            def __getitem__(self, index):
+                return torch.compile(abs)(index)
+        list(torch.utils.data.DataLoader(Samples(), num_workers=1))
+        """,
+    )
+    assert line.startswith("memprof: train.py:8: torch.compile cannot be simulated: ")
+
+
 def test_an_error_of_the_script_is_its_own(tmp_path):
     (tmp_path / "train.py").write_text("import torch\ntorch.ones(2, device='cuda') @ torch.ones(3, device='cuda')\n")
     done = run(tmp_path, "train.py")
