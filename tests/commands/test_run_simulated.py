@@ -202,7 +202,7 @@ def test_a_launcher_whose_child_trains_is_told_to_be_left_out(tmp_path):
     done = run(tmp_path, "launch.py")
     assert (done.returncode, done.stdout) == (0, "False\n")
     assert done.stderr.splitlines()[-1].startswith(
-        "memprof: nothing was allocated on the simulated Tesla T4; a process"
+        "memprof: nothing was allocated on the simulated Tesla T4; processes"
     )
 
 
