@@ -1,9 +1,10 @@
 # ruff: noqa: INP001  # a script, not a package
-"""Predict all cases of ``scripts/truth_runs.py`` or ``scripts/wider_runs.py``, each in a process of its own.
+"""Predict all cases of ``scripts/truth_runs.py``, ``third_runs.py`` or ``wider_runs.py``, each in a process of its own.
 
     python scripts/truth_predict.py OUTPUT.json [--runs wider_runs] [--only CASE,...] [--events DIRECTORY]
 
-Writes figures; what each case asked for goes to the directory. Where the run was recorded with the addresses of its segments, also what the figures are on these.
+Writes figures; what each case asked for goes to the directory. Where the run was recorded with the addresses of its
+segments, also what the figures are on these.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import gzip
 import importlib.metadata
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -28,12 +28,13 @@ from recorded_addresses import peaks_at_recorded_addresses
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = {"gpt2_expandable": "expandable_segments:True"}
-"""Allocator's settings of cases in ``wider_runs``; those of ``truth_runs`` are there."""
+"""Allocator's settings of cases in ``wider_runs``; those of the other scripts are there."""
 
 
-def names(runs: str) -> list[str]:
-    """Return the cases in order."""
-    program = f"import {runs}; print(*{runs}.CASES)"
+@lru_cache
+def cases_of(runs: str) -> dict[str, str]:
+    """Return the allocator's settings of each case, in order; they are there before torch is."""
+    program = f"import json, {runs} as runs; print(json.dumps([[*runs.CASES], getattr(runs, 'SETTINGS', {{}})]))"
     result = subprocess.run(  # noqa: S603  # our own script
         [sys.executable, "-c", program],
         capture_output=True,
@@ -42,20 +43,14 @@ def names(runs: str) -> list[str]:
         cwd=ROOT / "scripts",
         env=environment(""),
     )
-    return result.stdout.split()
+    cases, settings = json.loads(result.stdout.splitlines()[-1])
+    return {case: {**SETTINGS, **settings}.get(case, "") for case in cases}
 
 
 def environment(settings: str) -> dict[str, str]:
     """Return the environment of a child."""
     inherited = {name: value for name, value in os.environ.items() if "ALLOC_CONF" not in name}
     return {**inherited, "PYTHONPATH": str(ROOT), "PYTORCH_CUDA_ALLOC_CONF": settings}
-
-
-def settings_of(case: str) -> str:
-    """Return the allocator's settings of a case, which are there before torch is."""
-    text = (ROOT / "scripts/truth_runs.py").read_text(encoding="utf-8")
-    found = re.search(r"dict\.fromkeys\(\s*\(([^)]*)\),\s*\"([^\"]*)\"", text)
-    return found[2] if found is not None and f'"{case}"' in found[1] else SETTINGS.get(case, "")
 
 
 @lru_cache
@@ -80,7 +75,7 @@ def predict(runs: str, case: str, events: Path) -> dict[str, Any]:
         timeout=300,
         check=False,
         cwd=ROOT,
-        env=environment(settings_of(case)),
+        env=environment(cases_of(runs)[case]),
     )
     seconds = round(time.perf_counter() - started, 1)
     found: dict[str, Any] = {"case": case, "seconds": seconds}
@@ -91,7 +86,7 @@ def predict(runs: str, case: str, events: Path) -> dict[str, Any]:
     found |= {name: figures[name] for name in ("allocated", "reserved", "failed_at")}
     found |= {name: ended[name] for name in ("allocated_range", "reserved_range")}
     truth = recordings(runs).get(case)
-    if truth is not None and truth["addresses"] and not settings_of(case) and figures["failed_at"] is None:
+    if truth is not None and truth["addresses"] and not cases_of(runs)[case] and figures["failed_at"] is None:
         found["at_recorded_addresses"] = peaks_at_recorded_addresses(figures, truth)
     found["caveats"] = [
         [each["kind"], each["what"], each["count"], each["bytes"]] for each in ended["device"]["caveats"]
@@ -119,7 +114,7 @@ def main() -> None:
         for name in ("torch", "transformers", "peft", "bitsandbytes", "lightning")
     )
     made_by = f"python scripts/truth_predict.py, at commit {commit.stdout.strip()}, {versions}; card h200"
-    chosen = options.only.split(",") if options.only else names(options.runs)
+    chosen = options.only.split(",") if options.only else [*cases_of(options.runs)]
     with tempfile.TemporaryDirectory() as scratch:
         events = options.events or Path(scratch)
         events.mkdir(parents=True, exist_ok=True)

@@ -30,31 +30,26 @@ from truth_cases import attention, encoders, inference, language, limits, lora, 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CASES", "run"]
+__all__ = ["CASES", "main"]
 
 MODULES = (language, attention, encoders, lora, vision, trainers, inference, limits)
 CASES: dict[str, Callable[[], Any]] = {name: case for module in MODULES for name, case in module.CASES.items()}
 """A case returns the batch size at which it failed, if it is one that looks for it."""
 
 
-def run(name: str) -> Any:
-    """Run one case with a fixed seed."""
-    torch.manual_seed(0)
-    return CASES[name]()
-
-
-def main() -> None:
-    """Run one case and write what the allocator was asked for."""
+def main(cases: dict[str, Callable[[], Any]], settings: dict[str, str]) -> None:
+    """Run one of these cases and write what the allocator was asked for."""
     if sys.argv[1] == "list":
-        sys.stdout.write("\n".join(CASES) + "\n")
+        sys.stdout.write("\n".join(cases) + "\n")
         return
     torch.cuda.memory._record_memory_history(context=None, max_entries=1_000_000)
-    failed_at = run(sys.argv[1])
+    torch.manual_seed(0)
+    failed_at = cases[sys.argv[1]]()
     figures = {
         "case": sys.argv[1],
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name(0),
-        "alloc_conf": SETTINGS.get(sys.argv[1], ""),
+        "alloc_conf": settings.get(sys.argv[1], ""),
         "allocated": torch.cuda.max_memory_allocated(),
         "reserved": torch.cuda.max_memory_reserved(),
         "failed_at": failed_at,
@@ -66,4 +61,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(CASES, SETTINGS)
