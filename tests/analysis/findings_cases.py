@@ -7,6 +7,8 @@ import peft
 import torch
 from findings_runs import MBS, TOKENS, WIDTH, Loop, plain, quantized
 
+from memprof.recipes.frozen_weights import halve_frozen
+
 HALF, FULL = 2, 4
 BLOCKS = 3
 WIDE = 2048
@@ -56,6 +58,13 @@ def resumed_adam(trained):
     return optimizer
 
 
+def half_frozen():
+    """A model whose frozen linear weights are in half precision."""
+    model = plain(freeze=True)()
+    halve_frozen(model, BF16)
+    return model
+
+
 def half_quantized():
     """A model whose blocks have one 4-bit linear layer, and one that was left out."""
     from bitsandbytes.nn import Linear4bit
@@ -82,6 +91,8 @@ CASES = {
         Loop(model=quantized(), autocast=BF16),
         {"quantized-output-float32": (FULL - HALF) * BLOCKS * HIDDEN},
     ),
+    "nf4 under autocast, cast first": (Loop(model=quantized(runs.casting_linear), autocast=BF16), {}),
+    "autocast, frozen weights in half": (Loop(model=half_frozen, autocast=BF16), {}),
     "nf4 in bf16": (Loop(model=quantized(dtype=BF16)), {}),
     "nf4 in float32": (Loop(model=quantized(compute=torch.float32)), {}),
     "nf4, prepared by peft": (

@@ -191,6 +191,17 @@ def dequantizing_linear():
     return Dequantizing
 
 
+def casting_linear():
+    """A 4-bit layer that takes, and so returns, the dtype that it computes in."""
+    import bitsandbytes
+
+    class Casting(bitsandbytes.nn.Linear4bit):
+        def forward(self, x):
+            return super().forward(x.to(self.compute_dtype))
+
+    return Casting
+
+
 def input_keeping_linear():
     """A 4-bit layer that keeps its input on the ctx of its Function, as bitsandbytes did in 2023."""
     import bitsandbytes

@@ -57,6 +57,8 @@ WITHOUT = {
     ("evaluation collects", "evaluation-larger"): {"evaluate": 0},
     ("nf4 layers that keep their input as it comes", "quantized-inputs-kept"): {"model": "nf4 in float32"},
     ("product with a dequantized weight", "dequantized-weights-kept"): {"model": "nf4 in bf16"},
+    ("nf4 under autocast", "quantized-output-float32"): {"model": "nf4 under autocast, cast first"},
+    ("autocast, frozen weights", "frozen-weight-casts"): {"model": "autocast, frozen weights in half"},
 }
 """By case and finding: what takes the cause away and changes nothing else."""
 

@@ -57,7 +57,7 @@ AUDIT = {
     "logits-copied": (CARD, "none_seq1037_mbs16", "bnb.nf4_seq1037_mbs16"),
     "weights-float32": (CARD, "bnb.nf4_seq1037_mbs16", "none_seq1037_mbs16"),
     "dequantized-weights-kept": (CPU, "product with a dequantized weight", "nf4 in bf16"),
-    "frozen-weight-casts": (CARD, "none_seq1037_mbs16", "bnb.nf4_seq1037_mbs16"),
+    "frozen-weight-casts": (CPU, "autocast, frozen weights", "autocast, frozen weights in half"),
     "quantized-inputs-kept": (CPU, "nf4 layers that keep their input", "nf4 under autocast"),
     "dropout-masks": (CPU, "dropout", "dropout, eval()"),
     "checkpointing-not-working": (CPU, "checkpointing, eval()", "checkpointing"),

@@ -55,11 +55,8 @@ def _autocast_output(view: View) -> Lives | None:
     makes of a layer's output.
     """
     lives, cast = lives_of(view), casts(view) & ~view.of(Category.DEQUANTIZED)
-    precision = view.config.get("precision")
-    if not isinstance(precision, str):
-        return None  # whether autocast is on is not known
-    if "mixed" not in precision:
-        return lives
+    if not np.any(view.of(Category.WEIGHT_CASTS)):
+        return lives  # without autocast, which casts weights, the fix does nothing
     half, single = view.text("dtype", HALF), view.text("dtype", {"float32"})
     inside = view.text("module", view.quantized_modules)
     outputs = cast & single & inside & view.born_in("forward")
@@ -69,8 +66,14 @@ def _autocast_output(view: View) -> Lives | None:
         return None  # the loss is then outside of autocast, and other casts are made
     down = cast & ((half & view.born_in("forward")) | (inside & view.born_in("backward")))
     fixed = view.account.classification.saved & single
-    sources = sources_of(view, casts(view))
-    sources = {row: source for row, source in sources.items() if outputs[row] or (down[row] and not fixed[source])}
+    # A gradient that lives on after it was cast is that of the residual stream, which stays in float32.
+    freed, soon = view.account.replay.allocations.freed, view.soon_after(2)
+    lives_on = single & view.born_in("backward")
+    sources = {
+        row: source
+        for row, source in sources_of(view, casts(view)).items()
+        if outputs[row] or (down[row] and not fixed[source] and not (lives_on[source] and freed[source] > soon[row]))
+    }
     touched = np.zeros(len(lives), np.bool_)
     touched[[row for pair in sources.items() for row in pair]] = True
     touched[[row for row, source in activated(view).items() if touched[source]]] = True
