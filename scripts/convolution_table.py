@@ -31,8 +31,10 @@ def lora_workspaces(batch: int) -> list[int]:
     return [0, copies, LORA_WEIGHT_GRADIENTS.get(batch, copies)]
 
 
-def workspace(events: list[int]) -> int | None:
+def workspace(events: list[int] | None) -> int | None:
     """Return what was taken beside the output; None if that was not one temporary, taken and given back."""
+    if events is None:
+        return None
     if len(events) == 1:
         return 0
     return events[1] if len(events) == 3 and events[1] == -events[2] else None
@@ -46,7 +48,10 @@ def main() -> None:
     )
     for key, events in (item for grid in grids for item in grid["cases"].items()):
         _, batch, *shape, dtype, layout = json.loads(key)
-        shapes[json.dumps(shape)][layout][dtype][batch] = [workspace(each) for each in events]
+        there = shapes[json.dumps(shape)][layout][dtype]
+        known = there.get(batch, [None, None, None])
+        fresh = [workspace(each) for each in events]
+        there[batch] = [new if old is None else old for old, new in zip(known, fresh, strict=True)]
     shapes[LORA_SHAPE]["cf"]["f16"] = {batch: lora_workspaces(batch) for batch in (1, 2, 4, 8, 16, 32)}
     rows = []
     for shape, layouts in sorted(shapes.items(), key=lambda item: json.loads(item[0])):
