@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from study_pages_parts.data import DATA, gb, markdown
@@ -65,7 +66,10 @@ def pages() -> dict[str, str]:
         "they stand in the column *reported*.\n",
         markdown(
             ["report", "cause", "found by"],
-            [[f"[{known['case']}](#{_anchor(known['case'])})", *SUMMARY[known["case"]]] for known in told],
+            [
+                [f"[{known['case']}](#{_anchor(known['case'])})", SUMMARY[known["case"]][0], _found_by(known["case"])]
+                for known in told
+            ],
         ).replace("|---|---:|---:|", "|---|---|---|"),
         *parts,
         "## Commands\n\n```\npython scripts/casebook.py run OUT                  # simulated; --on cuda on a real card\n"
@@ -86,7 +90,7 @@ SUMMARY = {
         "`memprof growth --over seq`",
     ),
     "torchtune#2255": (
-        "not reproduced with today's 4-bit layers; a product that keeps its inputs would do it",
+        "not reproduced, with torchtune's own layers neither; a 4-bit product that keeps its inputs would do it",
         "quantized-inputs-kept",
     ),
     "torchtune#1398": ("only layers with adapters were quantized", "linears-not-quantized"),
@@ -98,16 +102,16 @@ SUMMARY = {
     "peft#832": ("the preparation for quantized models, called on one that is not", "weights-float32"),
     "bitsandbytes#1569": (
         "the same preparation: float32 norms, and float32 through the MLP",
-        "quantized-output-float32, weights-float32",
+        "weights-float32, frozen-weight-casts, `memprof compare`",
     ),
     "bitsandbytes#1141": (
-        "the same, in a forward without gradients; and float32 logits",
-        "logits-dominate, weights-float32",
+        "not reproduced: the same makes it need more than it should, not more than float16",
+        "weights-float32, quantized-output-float32",
     ),
     "transformers#33902": ("a float32 copy of all logits", "logits-copied, logits-dominate"),
     "llama-cookbook#41": (
-        "the loss of every step is kept, and with it that step's graph and output",
-        "held-after-backward",
+        "the output of every step is kept, logits and all",
+        "grows-every-step",
     ),
     "transformers#26221": ("a model in eval() does not checkpoint", "checkpointing-not-working"),
     "LlamaFactory#1595": ("logits of every batch in a list", "evaluation-larger"),
@@ -116,6 +120,13 @@ SUMMARY = {
     "fms-acceleration#14": ("4-bit saves weights, and nothing else", "three figures of `memprof breakdown`"),
 }
 """Cause and what names it."""
+
+
+def _found_by(case: str) -> str:
+    """Return what names the cause: findings only where a run of the case has them."""
+    there = {each["id"] for (key, _), row in runs("simulated").items() if key == case for each in row["findings"]}
+    named = [name for name in SUMMARY[case][1].split(", ") if name in there or not name.replace("-", "").isalnum()]
+    return ", ".join(named) or "`memprof compare`"
 
 
 def _anchor(key: str) -> str:
@@ -182,7 +193,7 @@ def _litgpt_1112() -> str:
         "bitsandbytes 0.41, which litgpt required then, keeps the input of every 4-bit layer as an attribute of its "
         "autograd function. What autograd saves is released by backward; an attribute lives as long as the graph, and "
         "the graph lives as long as the script's name `logits`, until the next step's forward has ended. So at the peak, in "
-        f"the second forward, these inputs stand twice: {gb(kept)} GB, {gb(held)} GB of what is held are of a step whose "
+        f"the second forward, these inputs stand twice: {gb(kept)} GB; {gb(held)} GB of them and of logits are of a step whose "
         "backward is over. With litgpt's own code of that day (the runs `then_`) the four configurations of 512 tokens come "
         f"out at {min(errors.values()):+.1%} to {max(errors.values()):+.1%} of what was stated, with nothing fitted. `del logits` "
         f"after backward alone saves {gb(dropped)} GB; with today's bitsandbytes the run needs {gb(today)} GB. The thread's own "
@@ -198,19 +209,29 @@ def _litgpt_477() -> str:
     slope = (last - first) / (4096 - 512)
     room = 24 * GIB
     return (
-        f"A token costs {slope / 1e6:.2f} MB, at any length; the 4-bit weights are {gb(weights)} GB. A card of 24 GiB is full at "
+        f"A token costs {slope / 1e6:.2f} MB ({_between()}); the 4-bit weights are {gb(weights)} GB. A card of 24 GiB is full at "
         f"about {512 + (room - first) / slope:,.0f} tokens, with nothing outside of the allocator counted. What helps is "
         "checkpointing, or a shorter length: no kind of quantization.\n"
     )
 
 
+def _between() -> str:
+    """Return what a token costs between each two lengths."""
+    lengths = (512, 1024, 2048, 4096)
+    sizes = [size("litgpt#477", f"nf4_{n}") for n in lengths]
+    steps = [(b - a) / (n - m) / 1e6 for (a, b), (m, n) in zip(pairwise(sizes), pairwise(lengths), strict=True)]
+    return f"{min(steps):.2f} to {max(steps):.2f} between neighbouring lengths"
+
+
 def _torchtune_2255() -> str:
     lora, qlora, old = (size("torchtune#2255", name) for name in ("lora", "qlora", "qlora_2023"))
+    own = json.loads((DATA / "torchtune.json").read_text(encoding="utf-8"))
     return (
-        f"With bitsandbytes' layers of today QLoRA needs {gb(lora - qlora)} GB less, as a maintainer saw. With the product that "
-        f"keeps its inputs it needs {gb(old - lora)} GB more than LoRA: on a model of this size, whose embedding of 128,256 rows is "
-        "not quantized and whose logits are most of the peak, anything kept by a 4-bit layer outweighs its weights. "
-        "torchtune's own 4-bit layers (torchao) were not run: whether they kept something is **open**.\n"
+        f"With bitsandbytes' layers of today QLoRA needs {gb(lora - qlora)} GB less. With torchtune's own (0.6.1, torchao 0.9.0, not compiled; "
+        f"`torchtune_2255_own.py`) {gb(own['lora']['peak'])} GB become {gb(own['qlora']['peak'])} GB at {own['lora']['samples']} x {own['lora']['tokens']} tokens: what a maintainer saw. "
+        f"With the product of bitsandbytes 0.41, which keeps its inputs, QLoRA needs {gb(old - lora)} GB more than LoRA: on a model of this size, whose "
+        "embedding of 128,256 rows is not quantized and whose logits are most of the peak, anything that a 4-bit layer keeps outweighs its weights. Of the "
+        "reporter's run the excerpts that we could search name no figure and no cause: **open**.\n"
     )
 
 
@@ -250,7 +271,7 @@ def _peft_1514() -> str:
 def _peft_785() -> str:
     case = "peft#785"
     return (
-        "The model is not named; this one is a small Llama with 296 tokens. On it 4-bit weights save "
+        "The model is not named; this one is a small Llama. On it 4-bit weights save "
         f"{(size(case, 'lora') - size(case, 'nf4')) / 1e6:,.1f} MB, and `prepare_model_for_kbit_training` costs far more: it makes the "
         "norms float32, the 4-bit layers take float32 and return it "
         f"(quantized-output-float32: {gb(finding(case, 'prepared', 'quantized-output-float32'))} GB), and that grows with the batch. Without it 4-bit fits "
@@ -261,33 +282,45 @@ def _peft_785() -> str:
 def _peft_832() -> str:
     case = "peft#832"
     said = runs("simulated")[case, "prepared"]["said"]
-    most = max(each["peak"] for each in said[:2])
+    context = said[0]["used"] - said[0]["reserved"]
+    loaded, most = said[0]["used"] / MIB, (said[1]["most reserved"] + context) / MIB
+    stated = next(known["stated"] for known in reported() if known["case"] == case)
     return (
-        f"Loaded: {said[0]['now'] / MIB:,.0f} MiB. After the call: {said[1]['now'] / MIB:,.0f} MiB, and {most / MIB:,.0f} MiB on the way, since each "
-        f"weight exists in both dtypes while it is cast. Reported are 33,306 MiB of the card; ours are {said[1]['reserved'] / MIB:,.0f} MiB reserved, and "
-        "the context comes on top.\n"
+        f"Loaded, the card has {loaded:,.0f} MiB in use ({loaded / stated['as_loaded'] - 1:+.1%} of what was reported); while the call runs, up to "
+        f"{most:,.0f} MiB ({most / stated['prepared'] - 1:+.1%}). Of these {said[1]['now'] / MIB:,.0f} MiB are the float32 weights; the rest is the context "
+        "and cache, since the room of a float16 weight does not fit its float32 copy.\n"
     )
 
 
 def _bnb_1569() -> str:
     case = "bitsandbytes#1569"
     lora, nf4, prepared = (size(case, name) for name in ("lora", "nf4", "prepared"))
+    stated = next(known["stated"] for known in reported() if known["case"] == case)
+    held = {name: runs("simulated")[case, name]["categories"] for name in ("nf4", "prepared")}
+    more = {
+        key: held["prepared"].get(key, 0) - held["nf4"].get(key, 0)
+        for key in ("activations", "weights", "weight_casts")
+    }
     return (
-        f"LoRA less nf4: {(lora - nf4) / MIB:,.0f} MiB here, {72840 - 63082:,} reported. Prepared less LoRA: {(prepared - lora) / MIB:+,.0f} MiB here, "
-        f"{81076 - 72840:+,} reported. Adapters (r 16 on every layer) and autocast are our choice, so the sizes are not comparable; the "
-        "order is. The call makes embedding, output layer and norms float32 "
-        f"(weights-float32: {gb(finding(case, 'prepared', 'weights-float32'))} GB), and float32 norms make the 4-bit layers return float32 "
-        f"({gb(finding(case, 'prepared', 'quantized-output-float32'))} GB). What to do: leave the call out, or cast the norms back to bfloat16 after it.\n"
+        f"LoRA less nf4: {(lora - nf4) / MIB:,.0f} MiB here, {stated['lora'] - stated['nf4']:,} reported: the weights. Prepared less LoRA: "
+        f"{(prepared - lora) / MIB:+,.0f} MiB here, {stated['prepared'] - stated['lora']:+,} reported. Adapters (r 16 on every layer) and autocast are our choice, so the sizes "
+        "are not comparable; order and causes are. The call makes norms, embedding and output layer float32: "
+        f"{gb(more['weights'])} GB of weights, {gb(more['weight_casts'])} GB of autocast's copies of them, and {gb(more['activations'])} GB of activations, since 4-bit layers that "
+        "are given float32 return it. What to do: leave the call out, or cast the norms back to bfloat16 after it.\n"
     )
 
 
 def _bnb_1141() -> str:
     case = "bitsandbytes#1141"
+    beyond = {
+        name: size(case, name) - runs("simulated")[case, name]["categories"]["weights"]
+        for name in ("fp16", "nf4", "prepared")
+    }
     half, nf4, prepared = (size(case, name) for name in ("fp16", "nf4", "prepared"))
     return (
-        f"The weights alone shrink, so nf4 needs {gb(half - nf4)} GB less; prepared for training the same model needs "
-        f"{gb(prepared - half)} GB more than float16: its output layer is float32, so the logits of 12,288 tokens are "
-        f"{gb(32 * 384 * 32000 * 4)} GB instead of half of it, and the hidden states between the layers are float32. Without gradients nothing else is kept.\n"
+        f"**Not reproduced** with today's packages: nf4 needs {gb(half - nf4)} GB less than float16, and prepared for training still {gb(half - prepared)} GB less. What is "
+        f"there is the direction: beyond its weights the prepared model needs {gb(beyond['prepared'])} GB, float16 {gb(beyond['fp16'])} GB and nf4 {gb(beyond['nf4'])} GB, since its "
+        "MLP runs in float32. transformers of that time also made all logits float32 and kept keys and values; the report's figures are not in the excerpts that we could search.\n"
     )
 
 
@@ -302,8 +335,8 @@ def _transformers_33902() -> str:
 def _llama_cookbook_41() -> str:
     case = "llama-cookbook#41"
     return (
-        f"Kept outputs cost {gb(size(case, 'held') - size(case, 'dropped'))} GB here. `output.loss` in a list, and `output` as a name, keep the logits and "
-        "the graph of a step that is over; `detach()` and `del` end it.\n"
+        f"Four steps whose outputs are kept in a list cost {gb(size(case, 'held') - size(case, 'dropped'))} GB here: their logits. Keep "
+        "`output.loss.detach()`, and `del output`.\n"
     )
 
 
@@ -312,7 +345,7 @@ def _transformers_26221() -> str:
     none, on, off = (size(case, name) for name in ("none", "on", "eval"))
     return (
         f"Checkpointing saves {(none - on) / 1e6:,.1f} MB; in `eval()` it saves {(none - off) / 1e6:,.1f} MB: transformers' layers checkpoint only while "
-        "`self.training`. It also switches dropout off, which the run shows by what it lacks.\n"
+        "`self.training`.\n"
     )
 
 
@@ -339,8 +372,9 @@ def _pytorch_37250() -> str:
     after = runs("simulated")["pytorch#37250", "emptied"]["said"][-1]
     return (
         f"The model is gone: {before['now'] / 1e6:,.1f} MB are allocated (cuBLAS' workspaces, which live as long as their handles), {gb(before['reserved'])} GB are reserved, and the card has "
-        f"{gb(before['used'])} GB in use. After `empty_cache()`: {after['reserved'] / 1e6:,.1f} MB reserved, {gb(after['used'])} GB in use, which is the context: "
-        "it goes with the process.\n"
+        f"{gb(before['used'])} GB in use. After `empty_cache()`: {after['reserved'] / 1e6:,.1f} MB reserved, {gb(after['used'])} GB in use. "
+        f"A workspace of {after['now'] / 1e6:,.1f} MB keeps the whole segment that it lies in; the other {gb(after['used'] - after['reserved'])} GB are the context, which goes with "
+        "the process.\n"
     )
 
 
