@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from memprof.capture.fabric import FabricCallback
     from memprof.capture.hugging_face import HuggingFaceCallback
     from memprof.capture.lightning import LightningCallback
 
-__all__ = ["HuggingFaceCallback", "LightningCallback"]
+__all__ = ["FabricCallback", "HuggingFaceCallback", "LightningCallback"]
 
 _HOMES = {
+    "FabricCallback": "memprof.capture.fabric",
     "HuggingFaceCallback": "memprof.capture.hugging_face",
     "LightningCallback": "memprof.capture.lightning",
 }

@@ -144,3 +144,32 @@ def test_a_lightning_trainer(tmp_path, read):
     assert not (tmp_path / "failed.pickle").exists()
     with memprof.record(tmp_path / "next.pickle", device="cpu"):
         pass
+
+
+def test_a_loop_of_fabrics(tmp_path, read):
+    fabric_of = pytest.importorskip("lightning.fabric")
+    from memprof.capture.callbacks import FabricCallback
+
+    # given
+    callback = FabricCallback(tmp_path / "run.pickle", device="cpu")
+    fabric = fabric_of.Fabric(accelerator="cpu", devices=1, callbacks=[callback])
+    model = torch.nn.Linear(16, 16)
+    model, optimizer = fabric.setup(model, torch.optim.AdamW(model.parameters()))
+
+    # when
+    fabric.call("on_train_start")
+    for _ in range(2):
+        loss = model(torch.randn(4, 16)).square().mean()
+        fabric.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        fabric.call("on_train_batch_end", loss=loss)
+    fabric.call("on_train_end")
+
+    # then
+    assert callback.result.status == "ok"
+    run = read(tmp_path / "run.pickle")
+    marks = [mark["name"] for mark in run.memprof["marks"]]
+    assert [name for name in marks if name.endswith("optimizer")] == ["step 0 optimizer", "step 1 optimizer"]
+    assert run.bytes(run.mark("step 1 optimizer"), "gradients", "parameter") == 4 * (16 * 16 + 16)
+    assert {label["category"] for label in run.labels.values()}.isdisjoint({"unknown"})
