@@ -10,6 +10,7 @@ process of its own. Measured with torch 2.11+cu130 on an H200; predicted with th
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -56,18 +57,18 @@ def predict(config: dict[str, Any]) -> dict[str, Any]:
     return {**json.loads(lines[0].removeprefix("RESULT ")), "seconds": seconds}
 
 
-def error(predicted: int, measured: int, unit: int) -> float:
-    """Return the relative error, 0 if the measured figure, as it was rounded, is met."""
-    return 0.0 if abs(predicted - measured) <= unit / 2 else (predicted - measured) / measured
+def error(predicted: int, measured: int) -> str:
+    """Return the relative error."""
+    return "0" if predicted == measured else f"{predicted / measured - 1:+.3%}"
 
 
 def line(row: dict[str, Any], found: dict[str, Any]) -> str:
     """Write one row of the table."""
-    allocated = error(found["max_allocated_bytes"], row["allocated"], row["unit"])
-    reserved = error(found["max_reserved_bytes"], row["reserved"], row["unit"])
+    allocated = error(found["max_allocated_bytes"], row["allocated"])
+    reserved = error(found["max_reserved_bytes"], row["reserved"])
     return (
-        f"| {row['name']} | {row['allocated']:,} | {found['max_allocated_bytes']:,} | {allocated:+.3%} "
-        f"| {row['reserved']:,} | {found['max_reserved_bytes']:,} | {reserved:+.3%} "
+        f"| {row['name']} | {row['allocated']:,} | {found['max_allocated_bytes']:,} | {allocated} "
+        f"| {row['reserved']:,} | {found['max_reserved_bytes']:,} | {reserved} "
         f"| {found['reserved_low']:,} to {found['reserved_high']:,} | {found['seconds']} |"
     )
 
@@ -80,8 +81,8 @@ def main() -> None:
     options = parser.parse_args()
     rows = [row for row in json.loads(MEASURED.read_text(encoding="utf-8")) if options.only in row["name"]]
     lines = [
-        "Measured on an H200 with torch 2.11+cu130; predicted without a GPU by `scripts/predict_table.py`. Bytes;",
-        "measured figures that end in six zeros were rounded to a megabyte, and count as met within half of one.",
+        "Measured on an H200 with torch 2.11+cu130, in bytes; predicted without a GPU by `scripts/predict_table.py`,",
+        f"torch {importlib.metadata.version('torch')}. *By address*: the reserved peak under other orders of segments.",
         "",
         "| run | allocated measured | predicted | error | reserved measured | predicted | error | by address | s |",
         "|---|---:|---:|---:|---:|---:|---:|---|---:|",
