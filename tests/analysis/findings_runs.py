@@ -95,7 +95,7 @@ class Loop:
                 around = torch.autocast("cpu", dtype=self.autocast)
             with around:
                 output = model(tokens)
-                if model.wide is not None:
+                if model.wide is not None and not isinstance(model, CheckpointedLoss):
                     observer.see("activations", "logits", (output,))
                 loss = output.float().pow(2).mean() if model.wide is None else model.loss(output, tokens)
         with observer.phase("backward", number):
@@ -135,6 +135,32 @@ class Model(nn.Module):
         for name, parameter in self.named_parameters():
             parameter.requires_grad_(requires_grad=name.startswith("adapter"))
         return self
+
+
+class CheckpointedLoss(Model):
+    """The same model, whose output layer and loss keep nothing and are computed anew in backward."""
+
+    def forward(self, tokens):
+        head, self.head = self.head, nn.Identity()
+        try:
+            return super().forward(tokens)
+        finally:
+            self.head = head
+
+    def loss(self, output, tokens):
+        def of_logits(hidden, targets):
+            return nn.functional.cross_entropy(self.head(hidden).flatten(0, 1), targets.flatten())
+
+        return torch.utils.checkpoint.checkpoint(of_logits, output, tokens, use_reentrant=False)
+
+
+def with_checkpointed_loss(make):
+    def made():
+        model = make()
+        model.__class__ = CheckpointedLoss
+        return model
+
+    return made
 
 
 def plain(*, dtype=None, freeze=False, **options):
