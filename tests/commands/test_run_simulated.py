@@ -147,51 +147,12 @@ def test_a_script_that_reads_the_devices_memory_ends_in_one_line(tmp_path):
     assert line.startswith("memprof: train.py:3: ended by SIGSEGV: something in it reads memory of the device")
 
 
-def test_a_refusal_in_a_worker_of_a_loader_is_the_same_line(tmp_path):
-    line = refused(
-        tmp_path,
-        """
-        import torch
-        class Samples(torch.utils.data.Dataset):
-            def __len__(self):
-                return 2
-            def __getitem__(self, index):
-                return torch.compile(abs)(index)
-        list(torch.utils.data.DataLoader(Samples(), num_workers=1))
-        """,
-    )
-    assert line.startswith("memprof: train.py:8: torch.compile cannot be simulated: ")
-
-
 def test_an_error_of_the_script_is_its_own(tmp_path):
     (tmp_path / "train.py").write_text("import torch\ntorch.ones(2, device='cuda') @ torch.ones(3, device='cuda')\n")
     done = run(tmp_path, "train.py")
     assert done.returncode == 1
     assert done.stderr.startswith('Traceback (most recent call last):\n  File "train.py", line 2, in <module>\n')
     assert done.stderr.splitlines()[-1].startswith("RuntimeError: ")
-
-
-def test_what_a_script_does_after_a_refusal_is_noted_in_its_file(tmp_path):
-    (tmp_path / "train.py").write_text(
-        textwrap.dedent(
-            """
-            import torch
-            model = torch.nn.Linear(8, 8).cuda()
-            x = torch.ones(2, 8, device="cuda")
-            try:
-                model = torch.cuda.make_graphed_callables(model, (x,))
-            except Exception:
-                print("going on without a graph")
-            model(x).sum().backward()
-            """
-        )
-    )
-    done = run(tmp_path, "train.py")
-    assert (done.returncode, done.stdout) == (0, "going on without a graph\n")
-    _, _, environment = peak_of(tmp_path)
-    (noted,) = [caveat for caveat in environment["caveats"] if caveat["kind"] == "refused"]
-    assert noted["what"].startswith("a CUDA graph (torch.cuda.CUDAGraph) was refused")
-    assert noted["where"].endswith("train.py:6")
 
 
 def test_a_launcher_whose_child_trains_is_told_to_be_left_out(tmp_path):

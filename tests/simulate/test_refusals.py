@@ -17,6 +17,10 @@ PROGRAMS = {
     "compiled model": ("torch.compile(layer)(x)", "torch.compile cannot be simulated"),
     "decorated function": ("@torch.compile\ndef f(x):\n    return x * 2\n\nf(x)", "torch.compile cannot be simulated"),
     "module compiled in place": ("layer.compile()\nlayer(x)", "torch.compile cannot be simulated"),
+    "worker of a loader": (
+        "from torch.utils.data import DataLoader\nlist(DataLoader([0, 1], num_workers=1, collate_fn=torch.compile(abs)))",
+        "torch.compile cannot be simulated",
+    ),
     "graph": ("torch.cuda.CUDAGraph()", "a CUDA graph (torch.cuda.CUDAGraph) cannot"),
     "graphed callable": ("torch.cuda.make_graphed_callables(fresh(), (x,))", "a CUDA graph (torch.cuda.CUDAGraph)"),
     "pool": ("torch.cuda.MemPool()", "torch.cuda.MemPool cannot be simulated: only PyTorch's own allocator is"),
@@ -87,25 +91,33 @@ for name, code in {programs!r}.items():
         refusal = as_refusal(error)
         said[name] = traceback.format_exc() if refusal is None else str(with_place(refusal, error))
 torch.distributed.destroy_process_group()
-report(said=said)
+report(said=said, caveats=[[caveat.kind, caveat.what, caveat.where] for caveat in device.caveats])
 """
 
 
 @pytest.fixture(scope="module")
-def said() -> dict[str, str]:
-    """What each program was told."""
-    return simulate(_RUN.format(programs={name: code for name, (code, _) in PROGRAMS.items()}))["said"]
+def refused() -> dict:
+    """What each program was told, and what the device notes of it."""
+    return simulate(_RUN.format(programs={name: code for name, (code, _) in PROGRAMS.items()}))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_it_is_named(said: dict[str, str], name: str) -> None:
+def test_it_is_named(refused: dict, name: str) -> None:
     code, wanted = PROGRAMS[name]
+    said = refused["said"]
     if name == "triton" and said[name] == "nothing was refused":
         pytest.skip("Triton is installed here")
     # helpers of this test stand in another file, so the line is that of the program's own
     lines = len(code.splitlines())
     assert said[name].startswith(tuple(f"train.py:{line}: {wanted}" for line in range(1, lines + 1)))
     assert "\n" not in said[name]
+
+
+def test_that_the_process_went_on_is_noted(refused: dict) -> None:
+    noted = {what: where for kind, what, where in refused["caveats"] if kind == "refused"}
+    assert len(noted) > 10
+    what = "a CUDA graph (torch.cuda.CUDAGraph) was refused, and the program went on without it"
+    assert noted[what].endswith("train.py:1")
 
 
 def test_a_launch_of_a_triton_kernel_is_refused_by_the_kernels_name() -> None:
