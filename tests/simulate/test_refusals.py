@@ -18,7 +18,7 @@ PROGRAMS = {
     "decorated function": ("@torch.compile\ndef f(x):\n    return x * 2\n\nf(x)", "torch.compile cannot be simulated"),
     "module compiled in place": ("layer.compile()\nlayer(x)", "torch.compile cannot be simulated"),
     "worker of a loader": (
-        "from torch.utils.data import DataLoader\nlist(DataLoader([0, 1], num_workers=1, collate_fn=torch.compile(abs)))",
+        "from torch.utils.data import DataLoader\nlist(DataLoader([0], num_workers=1, collate_fn=torch.compile(abs)))",
         "torch.compile cannot be simulated",
     ),
     "graph": ("torch.cuda.CUDAGraph()", "a CUDA graph (torch.cuda.CUDAGraph) cannot"),
