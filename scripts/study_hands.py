@@ -16,9 +16,14 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parents[1])]
 
+import numpy as np
+
+from memprof.allocator.driver import AddressOrder
+from memprof.allocator.whatif import what_if
 from memprof.analysis.account import open_account
 from memprof.analysis.sweep import point_of
 from memprof.trace import load
+from memprof.trace.model import Action
 
 DATA = Path(__file__).parents[1] / "docs" / "study" / "data"
 MODEL = "tiny-llama-1.1b_bf16-true_{}_seq512_mbs8.pickle"
@@ -47,7 +52,14 @@ def main() -> None:
     twins = []
     for name, folder, quant, file in PAIRS:
         real, simulated_run = load(measured / file), load(simulated / folder / MODEL.format(quant))
-        twins.append({"run": name, "measured": held(real), "simulated": held(simulated_run)})
+        twins.append(
+            {
+                "run": name,
+                "measured": held(real),
+                "simulated": held(simulated_run),
+                "sequence": sequence(real, simulated_run),
+            }
+        )
     target = DATA / "hands.json"
     target.write_text(json.dumps({"hands": hands, "twins": twins}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     print(f"wrote {target.name}")
@@ -69,6 +81,24 @@ def held(trace: Any) -> dict[str, int]:
         "allocated": figures.peak.size,
         "requested": figures.peak.requested,
         "of_init": sum(amount.requested for amount in leftovers),
+        "replayed": what_if(
+            account.device, trace.settings, trace.settings, trace.source, orders=(AddressOrder.CUDA,)
+        ).allocated_peak,
+    }
+
+
+def sequence(a: Any, b: Any) -> dict[str, Any]:
+    """Say how the requests of two recordings differ: their sizes, and their order."""
+    sizes = [trace.devices[0].events.size[trace.devices[0].events.action == Action.ALLOC] for trace in (a, b)]
+    known = {"measured": len(sizes[0]), "simulated": len(sizes[1])}
+    same = len(sizes[0]) == len(sizes[1]) and bool((np.sort(sizes[0]) == np.sort(sizes[1])).all())
+    shorter = min(map(len, sizes))
+    other = np.flatnonzero(sizes[0][:shorter] != sizes[1][:shorter])
+    return {
+        **known,
+        "same_sizes": same,
+        "in_other_places": len(other),
+        "last_in_another_place": int(other[-1]) if len(other) else None,
     }
 
 

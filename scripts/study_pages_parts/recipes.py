@@ -64,6 +64,27 @@ def _causes(found: dict[str, Any]) -> str:
     )
 
 
+def _order(known: list[dict[str, Any]]) -> str:
+    """Tell why blocks of equal requests have other sizes."""
+    hugging = next(each["sequence"] for each in known if each["run"] == "huggingface nf4")
+    assert hugging["same_sizes"]
+    return (
+        f"Hugging Face's two runs make the same {hugging['measured']:,} requests, of the same sizes, {hugging['in_other_places']:,} of them in another place, the "
+        f"last of these the {hugging['last_in_another_place']:,}th: in the measured run transformers loaded weights on several threads, so that several stood on the "
+        "card before they were quantized; in the simulated one on one thread. What loading leaves free is cut differently, and a block of the large pool "
+        "is not split when at most 1 MiB would remain, so later requests get blocks that are larger by up to that. "
+        f"Given again to the model of the allocator, each of the recordings of Hugging Face's comes to its own figure{_replayed(known)}."
+    )
+
+
+def _replayed(known: list[dict[str, Any]]) -> str:
+    """Check that, and return nothing."""
+    for each in known:
+        if each["run"].startswith("huggingface"):
+            assert all(each[side]["replayed"] == each[side]["allocated"] for side in ("measured", "simulated")), each
+    return ""
+
+
 def _before() -> str:
     """Return what another simulated run of the same came to, if it differs."""
     found = row("litgpt", model="tiny-llama-1.1b", quant="bnb.nf4")
@@ -159,9 +180,8 @@ def _twins() -> str:
         "Simulated less measured (H200), bytes at the peak. *Requested* is what the program asked for in the blocks that are "
         "alive.\n\n"
         + markdown(["run", "allocated", "requested", "blocks", "requested, left over from building"], body)
-        + "\nWhere the requests are equal, only sizes of blocks differ: a request takes the best free block, among equal ones "
-        "the one with the lowest address, and a block of the large pool is not split when at most 1 MiB would remain. Which "
-        "segment lies lowest is the driver's choice. In litgpt's nf4 run the rest is garbage: linear layers that "
+        + f"\n{_order(known)} "
+        "In litgpt's nf4 run the rest is garbage: linear layers that "
         "litgpt's LoRA layers replaced, already quantized on the card, in reference cycles that Python's collector had not "
         f"yet found in the measured run{_before()}.\n"
     )
