@@ -17,10 +17,10 @@ WEIGHTS = 4 * (WIDTH * WIDTH + WIDTH)
 
 
 def train(path, steps, *, told, count=6, labels=True):
-    """Train with a recording of some steps; the model is made inside of it."""
-    with memprof.record(path, device="cpu", steps=steps, labels=labels) as recording:
-        model = torch.nn.Linear(WIDTH, WIDTH)
-        optimizer = torch.optim.AdamW(model.parameters())
+    """Train with a recording of some steps; of all optimizers that other tests left, only this one is looked at."""
+    model = torch.nn.Linear(WIDTH, WIDTH)
+    optimizer = torch.optim.AdamW(model.parameters())
+    with memprof.record(path, optimizer=optimizer, device="cpu", steps=steps, labels=labels) as recording:
         for _ in range(count):
             model(torch.randn(ROWS, WIDTH)).square().mean().backward()
             optimizer.step()
