@@ -70,7 +70,7 @@ def _order(known: list[dict[str, Any]]) -> str:
     assert hugging["same_sizes"]
     return (
         f"Hugging Face's two runs make the same {hugging['measured']:,} requests, of the same sizes, {hugging['in_other_places']:,} of them in another place, the "
-        f"last of these the {hugging['last_in_another_place']:,}th: in the measured run transformers loaded weights on several threads, so that several stood on the "
+        f"last of these number {hugging['last_in_another_place']:,}: in the measured run transformers loaded weights on several threads, so that several stood on the "
         "card before they were quantized; in the simulated one on one thread. What loading leaves free is cut differently, and a block of the large pool "
         "is not split when at most 1 MiB would remain, so later requests get blocks that are larger by up to that. "
         f"Given again to the model of the allocator, each of the recordings of Hugging Face's comes to its own figure{_replayed(known)}."
