@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from typing import TYPE_CHECKING
 
 import torch
@@ -141,7 +142,7 @@ def segment_transposed_bf16() -> None:
     """Segment images by a decoder of transposed convolutions in bfloat16 autocast, with a Dice loss."""
     widths = (3, 24, 48, 96, 160)
     down: list[nn.Module] = []
-    for inputs, outputs in zip(widths, widths[1:], strict=False):
+    for inputs, outputs in itertools.pairwise(widths):
         down += [nn.Conv2d(inputs, outputs, 3, 2, 1), nn.BatchNorm2d(outputs), nn.LeakyReLU(0.1)]
     up: list[nn.Module] = []
     for inputs, outputs in zip(widths[:1:-1], widths[-2:0:-1], strict=True):
