@@ -265,7 +265,7 @@ recorded, *plain* with torch's own history with Python stacks.
 {chr(10).join(lines)}
 
 {judgement(within, len(lines))}
-The middle half of a row's pairs lies within {widest(found):.0%} of its median or less.
+The middle half of a row's pairs spans at most {widest(found):.0%} of its median.
 """
     (ROOT / "docs" / "observer.md").write_text(page, encoding="utf-8")
 
