@@ -34,10 +34,20 @@ def _copy_bytes(tensor: torch.Tensor, layout: torch.memory_format) -> int:
 
 def _format(*tensors: torch.Tensor) -> torch.memory_format:
     """Return the layout that cuDNN computes in (``cudnn_conv_suggest_memory_format``)."""
-    for tensor in tensors:
-        if tensor.dim() == 4 and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last):
-            return torch.channels_last
-    return torch.contiguous_format
+    return torch.channels_last if any(map(_like_channels_last, tensors)) else torch.contiguous_format
+
+
+def _like_channels_last(tensor: torch.Tensor) -> bool:
+    """Tell by the strides, also where a side is 1 and both layouts are the same (``is_channels_last_strides_2d``)."""
+    if tensor.dim() != 4 or tensor.stride(1) == 0:
+        return False
+    least = 0
+    for dim in (1, 3, 2, 0):
+        size, stride = tensor.size(dim), tensor.stride(dim)
+        if size == 0 or stride < least or (dim == 0 and least == tensor.stride(1)):
+            return False
+        least = stride * max(size, 1)
+    return True
 
 
 def _describe(source: torch.Tensor, weight: torch.Tensor, options: Sequence[Any]) -> Convolution | None:

@@ -28,8 +28,7 @@ plain(
 plain(
     "gather", "index_select", "index", "take", "embedding", "index_copy", "index_copy_",
     "scatter", "scatter_", "scatter_add", "scatter_add_",
-    "_softmax", "_log_softmax", "_log_softmax_backward_data", "nll_loss_forward",
-    "max_pool2d_with_indices", "max_pool2d_with_indices_backward", "avg_pool2d", "avg_pool2d_backward",
+    "nll_loss_forward", "max_pool2d_with_indices", "avg_pool2d", "avg_pool2d_backward",
     "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward", "upsample_nearest2d", "upsample_bilinear2d",
     "upsample_nearest2d_backward", "upsample_bilinear2d_backward",
     "im2col", "col2im", "reflection_pad1d", "reflection_pad2d", "replication_pad2d", "bucketize",
@@ -98,3 +97,12 @@ def _masked_scatter(device: Device, _op: object, output: Any, _args: Any, _kwarg
     counts = device.temporary(output.numel() * 8)
     device.temporary(cub_scan_bytes(output.numel(), 8)).free()
     counts.free()
+
+
+@temporaries("max_pool2d_with_indices_backward")
+def _max_pool_backward(device: Device, _op: object, output: Any, args: Any, _kwargs: Any) -> None:
+    """Copy a gradient that is not in the layout of the input (``DilatedMaxPool2d.cu``)."""
+    gradient = args[0]
+    layout = torch.contiguous_format if output.is_contiguous() else torch.channels_last
+    if not gradient.is_contiguous(memory_format=layout):
+        device.temporary(gradient.numel() * gradient.element_size()).free()

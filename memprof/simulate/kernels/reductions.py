@@ -123,6 +123,14 @@ def cub_select_bytes(items: int) -> int:
     return -(-8 * (-(-items // 4224) + 32) // 256) * 256 + 511
 
 
+@temporaries("_softmax", "_log_softmax", "_log_softmax_backward_data")
+def _softmax(device: Device, _op: object, _output: Any, args: Any, _kwargs: Any) -> None:
+    """Make the input, or the gradient, contiguous (``host_softmax``, ``ATen/native/cuda/SoftMax.cu``)."""
+    tensor = args[0]
+    if not tensor.is_contiguous():
+        device.temporary(tensor.numel() * tensor.element_size()).free()
+
+
 @temporaries("_softmax_backward_data")
 def _softmax_backward(device: Device, _op: object, _output: Any, args: Any, _kwargs: Any) -> None:
     """Multiply gradient and output first (``softmax_backward_cuda_out``, ``ATen/native/cuda/SoftMax.cu``)."""
