@@ -74,7 +74,11 @@ CASES: tuple[Case, ...] = (
     Case(
         key="litgpt#501",
         url=_GITHUB + "Lightning-AI/litgpt/issues/501",
-        runs=_runs("litgpt_501.py", "t4", none_8="--mbs 8 --steps 10", nf4_8="--mbs 8 --steps 10 --quant bnb.nf4"),
+        runs=_runs(
+            "litgpt_501.py", "t4",
+            none_8="--mbs 8 --steps 6 --then-validate 520,540",
+            nf4_8="--mbs 8 --steps 6 --then-validate 520,540 --quant bnb.nf4",
+        ),
     ),
     Case(
         key="litgpt#477",

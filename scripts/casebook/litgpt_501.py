@@ -31,6 +31,7 @@ def main() -> None:
     parser.add_argument("--longest", type=int, default=1037)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--validate", type=int, default=20, help="batches of the check before the training")
+    parser.add_argument("--then-validate", default="", help="tokens of the batches of a validation after it")
     options = parser.parse_args()
     fabric = Fabric(accelerator="cuda", devices=1, precision="16-mixed")
     config = Config.from_name(
@@ -54,13 +55,16 @@ def main() -> None:
         """Draw a length: Alpaca's samples are short with a long tail, and a batch is as long as its longest."""
         return max(min(options.longest, max(40, int(draw.lognormvariate(4.6, 0.55)))) for _ in range(options.mbs))
 
-    model.eval()
-    for _ in range(options.validate):
+    def validate(now: int) -> None:
+        """Take the loss of a batch, all logits at once, as there."""
         with torch.no_grad():
-            tokens = torch.randint(0, config.vocab_size, (options.mbs, length()), device=fabric.device)
+            tokens = torch.randint(0, config.vocab_size, (options.mbs, now), device=fabric.device)
             logits = model(tokens)
             chunked_cross_entropy(logits[..., :-1, :], tokens[..., 1:], chunk_size=0)
-    del tokens, logits
+
+    model.eval()
+    for _ in range(options.validate):
+        validate(length())
     model.train()
     for step in range(options.steps):
         now = options.longest if step == 0 else length()
@@ -75,6 +79,10 @@ def main() -> None:
             optimizer.step()
             optimizer.zero_grad()
     say()
+    model.eval()
+    for now in options.then_validate.split(",") if options.then_validate else []:
+        validate(int(now))
+        say()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 # ruff: noqa: ISC004, E501 - prose in lists of paragraphs
 from __future__ import annotations
 
+from study_pages_parts.casebook import added_by_validation
 from study_pages_parts.data import BATCHES, QUANTS, gb, markdown, measured_points, percent, reported, row, slope
 from study_pages_parts.plot import lines
 
@@ -184,7 +185,8 @@ def _other_column() -> list[str]:
         f"In {near} of {len(beyond)} cells what is beyond is between 0 and 0.6 GB, which a context and a bit of cache would "
         f"explain. {sum(rest < 0 for rest in beyond)} cells are below the reserved bytes of our simulation, and "
         f"{sum(rest > 0.6e9 for rest in beyond)} (both of mbs 8, and nf4 at 32) up to {gb(max(beyond), 1)} GB above: **open**. "
-        "That lit-gpt validates first and trains on shorter batches afterwards does not make the cache grow "
+        "Shorter batches afterwards do not make the cache grow, but a validation does, since it has a batch's logits in one "
+        f"piece: at mbs 8 one of 540 tokens takes {gb(added_by_validation('none_8'))} GB more for plain and {gb(added_by_validation('nf4_8'))} GB for nf4 "
         "([casebook](casebook.md#litgpt501), simulated).\n",
     ]
 

@@ -87,8 +87,8 @@ precision it pays up to a batch that [depends on the model]({_models()}).
   libraries' sources. The length is estimated from the same set-up.
 - The rules that predict what a fix saves were adjusted on the simulated runs that they are shown beside; the runs on
   the real card came after.
-- The nvidia-smi column: taken as MiB / 1000 it is a context above our reserved bytes in most cells, and up to {gb(beyond, 1)} GB off in
-  others ([table](table.md#nvidia-smi)); we have no T4 or A10G.
+- The nvidia-smi column: taken as MiB / 1000 it is a context above our reserved bytes in most cells, and up to {gb(beyond, 1)} GB off
+  in others. A validation batch makes the cache grow by about as much ([table](table.md#nvidia-smi)); whether one did is not known.
 - T4 and A10G figures are simulated. Only the H200 was measured.
 - That {LENGTH} is the longest sample of the data of that time follows from both slopes; the data was not at hand.
 
