@@ -28,7 +28,7 @@ def ia3_stablelm() -> None:
     """Train IA3's scales on a StableLM, weights in bfloat16."""
     import peft
 
-    model = family("StableLm", vocab_size=20000, **SHAPE).to(torch.bfloat16).cuda()
+    model = family("StableLm", vocab_size=20000, num_key_value_heads=10, **SHAPE).to(torch.bfloat16).cuda()
     config = peft.IA3Config(
         target_modules=["k_proj", "v_proj", "down_proj"], feedforward_modules=["down_proj"], task_type="CAUSAL_LM"
     )

@@ -134,7 +134,7 @@ def fabric_true_bf16_clips() -> None:
     fabric = Fabric(accelerator="cuda", devices=1, precision="bf16-true")
     fabric.launch()
     with fabric.init_module():
-        model = family("StableLm", vocab_size=20000, **SHAPE)
+        model = family("StableLm", vocab_size=20000, num_key_value_heads=10, **SHAPE)
     model, optimizer = fabric.setup(model, torch.optim.AdamW(model.parameters(), 1e-4))
     for _ in range(3):
         tokens = torch.randint(0, 1000, (4, 384), device=fabric.device)
