@@ -14,7 +14,7 @@ __all__ = ["ModelLook", "addresses"]
 
 
 class ModelLook:
-    """What a model held: how many things each of its modules had, and where its tensors lay.
+    """What a model held: how many things each of its modules had, where its tensors lay, and which are trained.
 
     It keeps neither the model nor a tensor, nor weak references to tensors, with which torch would not swap them
     (``torch.utils.swap_tensors``).
@@ -46,14 +46,16 @@ class ModelLook:
 
 
 def _held(module: torch.nn.Module) -> tuple[int, list[int] | None]:
-    """Return how much a module holds itself and where; None if it has an 8-bit layer's state."""
+    """Return how much a module holds itself, and where, with what of it is trained; None if an 8-bit layer's state."""
     own = vars(module)
     parameters, buffers = own.get("_parameters", {}), own.get("_buffers", {})
     if "state" in own:
         return 0, None
     count = len(own) + len(parameters) + len(buffers) + len(own.get("_modules", ()))
     tensors = [value for value in own.values() if type(value) is torch.Tensor]
-    return count, addresses([*parameters.values(), *buffers.values(), *tensors])
+    # A parameter that is frozen is another kind of weight from then on.
+    trained = [int(parameter is not None and parameter.requires_grad) for parameter in parameters.values()]
+    return count, [*trained, *addresses([*parameters.values(), *buffers.values(), *tensors])]
 
 
 def addresses(tensors: Iterable[Any]) -> list[int]:
