@@ -15,7 +15,7 @@ import importlib
 import json
 import sys
 import warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,13 +58,19 @@ def found_in(recorded: list[int]) -> dict[Convolution, list[list[int] | None]]:
     there: dict[int, int] = {}
     for block in difflib.SequenceMatcher(None, ASKED, recorded, autojunk=False).get_matching_blocks():
         there.update((block.a + step, block.b + step) for step in range(block.size))
-    found: dict[Convolution, list[list[int] | None]] = defaultdict(lambda: [None, None, None])
+    votes: dict[tuple[Convolution, Pass], Counter[tuple[int, ...]]] = defaultdict(Counter)
     for place, convolution, which in PLACES:
         before, after = there.get(place - 1), there.get(place)
         if before is None or after is None or not 1 <= after - before <= 2:
             continue
         workspace = recorded[before + 1 : after]
-        found[convolution][which] = [0, *workspace, *(-each for each in workspace)]
+        if not workspace and ASKED[place - 1] == ASKED[place]:
+            continue  # one of the two may have been found in the other's place
+        votes[convolution, which][tuple(workspace)] += 1
+    found: dict[Convolution, list[list[int] | None]] = defaultdict(lambda: [None, None, None])
+    for (convolution, which), counted in votes.items():
+        most = counted.most_common(1)[0][0]
+        found[convolution][which] = [0, *most, *(-each for each in most)]
     return found
 
 
@@ -77,7 +83,7 @@ def main() -> None:
     run = next(run for run in json.loads(gzip.decompress(packed))["runs"] if run["case"] == case)
     module = importlib.import_module(runs)
     watch()
-    module.run(case)
+    module.CASES[case]()
     from convolution_grid import key_of
 
     cases = {key_of(convolution): events for convolution, events in found_in(sizes_of(run)).items()}

@@ -45,7 +45,7 @@ def peaks_at_recorded_addresses(simulated: dict[str, Any], recorded: dict[str, A
 
     Returns
     -------
-    None where the simulated run made more segments than were recorded.
+    None where the simulated run does not make the recorded segments in the recorded order.
     """
     allocator = CachingAllocator(parse_alloc_conf(""), _RecordedAddresses(iter(recorded["addresses"])))
     placed: list[int] = []
@@ -55,6 +55,6 @@ def peaks_at_recorded_addresses(simulated: dict[str, Any], recorded: dict[str, A
                 placed.append(allocator.malloc(value))
             elif action == "f":
                 allocator.free(placed[value])
-    except StopIteration:
+    except (StopIteration, KeyError):
         return None
     return allocator.counters.allocated_peak, allocator.counters.reserved_peak

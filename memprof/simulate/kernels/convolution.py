@@ -121,19 +121,32 @@ def _convolution_backward(
         if needed
     ]
     convolution = _describe(source, weight, args[1:-1])
-    results: list[torch.Tensor | None] = []
-    for wanted, tensor, which in zip(mask, (source, weight), (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT), strict=False):
+    results: dict[Pass, torch.Tensor | None] = {Pass.INPUT_GRADIENT: None, Pass.WEIGHT_GRADIENT: None}
+    order = list(zip(results, (source, weight), mask, strict=False))
+    if _depthwise_by_torch(source, weight, args[1:-1], layout):
+        order.reverse()
+    for which, tensor, wanted in order:
         if wanted:
-            results.append(_output(device, tensor.size(), tensor.dtype, layout))
+            results[which] = _output(device, tensor.size(), tensor.dtype, layout)
             copy = device.temporary(_copy_bytes(weight, layout) if which is Pass.INPUT_GRADIENT else 0)
             _workspace(device, convolution, which)
             copy.free()
-        else:
-            results.append(None)
     bias = _bias_gradient(device, gradient) if mask[2] else None
     for temporary in reversed(copies):
         temporary.free()
-    return results[0], results[1], bias
+    return results[Pass.INPUT_GRADIENT], results[Pass.WEIGHT_GRADIENT], bias
+
+
+def _depthwise_by_torch(
+    source: torch.Tensor, weight: torch.Tensor, options: Sequence[Any], layout: torch.memory_format
+) -> bool:
+    """Tell whether torch's own depthwise kernel runs (``use_cudnn_depthwise``): it makes the weight's gradient first.
+
+    In half precision cudnn's runs for most shapes; the order of the two is cudnn's here.
+    """
+    groups = options[-1]
+    depthwise = source.dim() == 4 and source.size(1) == groups > 1 and weight.size(0) % groups == 0 and not options[3]
+    return depthwise and layout is torch.contiguous_format and source.dtype == torch.float32
 
 
 def _bias_gradient(device: Device, gradient: torch.Tensor) -> torch.Tensor:

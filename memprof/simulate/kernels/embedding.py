@@ -96,6 +96,8 @@ def _index_put(device: Device, _op: object, _output: Any, args: Any, kwargs: dic
     items = max(index.numel() for index in indices)
     held = [device.temporary(items * 8) for _ in range(2 * len(indices))]
     held.pop().free()
+    values = args[2]
+    held.append(device.temporary(0 if values.is_contiguous() else values.numel() * values.element_size()))
     held += [device.temporary(items * 8) for _ in range(3)]
     bits = (_places(args[0], args[1]) - 1).bit_length()
     device.temporary(cub_sort_bytes(items, 8, 8, bits) if items > _ONE_TILE else 1).free()

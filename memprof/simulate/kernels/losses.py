@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from memprof.simulate.kernels.reductions import reduce
-from memprof.simulate.kernels.registry import temporaries
+from memprof.simulate.kernels.registry import kernel, plain, temporaries
 
 if TYPE_CHECKING:
+    import torch
+
     from memprof.simulate.device import Device
 
 __all__: list[str] = []
@@ -30,3 +32,13 @@ def _elementwise_loss(device: Device, _op: object, _output: Any, args: Any, kwar
         held = device.temporary(tensor.numel() * tensor.element_size())
         reduce(device, tensor.size(), tensor.stride(), None, 4)
         held.free()
+
+
+plain("log_sigmoid_backward")
+
+
+@kernel("log_sigmoid_forward")
+def _log_sigmoid(device: Device, op: Any, /, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Leave the buffer empty, which only the CPU's kernel fills (``log_sigmoid_forward_cuda``)."""
+    meta = device.shapes(op, (tensor,), {})[0]
+    return device.empty(meta.size(), meta.stride(), meta.dtype), device.empty((0,), (1,), meta.dtype)

@@ -147,10 +147,13 @@ _TILES = {(2, 8): 5632, (4, 8): 5376, (8, 8): 4608, (8, 0): 5760}
 def cub_sort_bytes(items: int, key_bytes: int, value_bytes: int, bits: int | None = None) -> int:
     """Return the temporary storage of cub's radix sort: second buffers, digit counts, and a table per thread block.
 
-    Keys are sorted by their lowest `bits`, 8 at a time; by all that they have if not given.
+    Keys are sorted by their lowest `bits`, 8 at a time; by all that they have if not given. One pass needs no second
+    buffers.
     """
     digits = -(-(key_bytes * 8 if bits is None else bits) // 8)
     tiles = -(-items // _TILES.get((key_bytes, value_bytes), 5376))
+    if digits == 1:
+        return 256 * 8 + tiles * 1024 + 511
     buffers_bytes = sum(-(-items * width // 256) * 256 for width in (key_bytes, value_bytes))
     return buffers_bytes + digits * 256 * 8 + tiles * 1024 + 511
 
