@@ -83,6 +83,7 @@ def main() -> None:
     lines = [
         "Measured on an H200 with torch 2.11+cu130, in bytes; predicted without a GPU by `scripts/predict_table.py`,",
         f"torch {importlib.metadata.version('torch')}. *By address*: the reserved peak under other orders of segments.",
+        "*s*: seconds of the whole process, on two cores that may have been busy with other work.",
         "",
         "| run | allocated measured | predicted | error | reserved measured | predicted | error | by address | s |",
         "|---|---:|---:|---:|---:|---:|---:|---|---:|",
