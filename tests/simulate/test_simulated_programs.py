@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import textwrap
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from memprof.errors import InputError
 from memprof.simulate.cards import CARDS, card_named
 from memprof.simulate.child import run_simulated
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.torch
 
@@ -98,3 +96,17 @@ def test_expandable_segments_reserve_less(tmp_path: Path) -> None:
     # blocks of the large pool keep up to 1 MiB that they did not ask for; those of expandable segments do not
     assert expandable.figures["max_allocated_bytes"] <= plain.figures["max_allocated_bytes"]
     assert expandable.figures["max_reserved_bytes"] < plain.figures["max_reserved_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("name", "needs"),
+    [("data_parallel", "torch"), ("accelerate_loop", "accelerate"), ("lightning_module", "lightning")],
+)
+def test_scripts_as_people_write_them(name: str, needs: str) -> None:
+    if importlib.util.find_spec(needs) is None:
+        pytest.skip(f"the script needs {needs}")
+    script = Path(__file__).parents[1] / f"commands/scripts/{name}.py"
+    run = run_simulated([str(script)], card="h200", capture=True, timeout=240)
+    assert (run.status, run.message) == ("ok", "")
+    assert f"peak {run.figures['max_allocated_bytes']}" in run.output.splitlines()
+    assert not [caveat for caveat in run.device["caveats"] if caveat["kind"] == "refused"]
