@@ -2,7 +2,7 @@
 
     python scripts/observer_effect.py cases                          # CASE MODE, one pair a line
     python scripts/observer_effect.py measure CASE MODE FOLDER       # writes FOLDER/CASE.MODE.json
-    python scripts/observer_effect.py table FOLDER                   # writes docs/observer.md from those
+    python scripts/observer_effect.py table FOLDER                   # writes docs/observer.md from those; a note may follow
 
 Modes: none (no recording), plain (torch's own ``_record_memory_history``, without memprof), light and full (memprof's
 labels). Processes that measure at the same time wait for one another, since only one may use the card.
@@ -92,7 +92,7 @@ def main() -> int:
         (Path(folder) / name).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         print(json.dumps(found))  # noqa: T201 - a script's output
     else:
-        write_table(Path(options.words[0]))
+        write_table(Path(options.words[0]), " ".join(options.words[1:]))
     return 0
 
 
@@ -209,8 +209,8 @@ def entries_of(path: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def write_table(folder: Path) -> None:
-    """Put the measurements side by side."""
+def write_table(folder: Path, note: str) -> None:
+    """Put the measurements side by side; `note` is said with them."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for path in sorted(folder.glob("*.json")):
         each = json.loads(path.read_text(encoding="utf-8"))
@@ -266,6 +266,7 @@ recorded, *plain* with torch's own history with Python stacks.
 
 {judgement(within, len(lines))}
 The middle half of a row's pairs spans at most {widest(found):.0%} of its median.
+{note}
 """
     (ROOT / "docs" / "observer.md").write_text(page, encoding="utf-8")
 
