@@ -2,7 +2,7 @@
 
     python scripts/observer_effect.py cases                          # CASE MODE, one pair a line
     python scripts/observer_effect.py measure CASE MODE FOLDER       # writes FOLDER/CASE.MODE.json
-    python scripts/observer_effect.py table FOLDER                   # writes docs/observer.md from those; a note may follow
+    python scripts/observer_effect.py table FOLDER [NOTE]            # writes docs/observer.md from those
 
 Modes: none (no recording), plain (torch's own ``_record_memory_history``, without memprof), light and full (memprof's
 labels). Processes that measure at the same time wait for one another, since only one may use the card.
