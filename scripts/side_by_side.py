@@ -300,9 +300,8 @@ def main() -> None:
 PAGE = """# Side by side: what other estimators say of the same runs
 
 Written by `scripts/side_by_side.py` with torch-kitsune {kitsune}, accelerate {accelerate}, transformers {transformers},
-torch {torch}, without a GPU and without the hub. Bytes. Measured on one H200 with torch 2.11+cu130; figures that end
-in six zeros were rounded to a megabyte, and are not met to the byte for that reason. memprof's are those of
-`docs/predictions.json` and `docs/wider-predictions.json`.
+torch {torch}, without a GPU and without the hub. Bytes. Measured on one H200 with torch 2.11+cu130.
+memprof's are those of `docs/predictions.json` and `docs/wider-predictions.json`.
 
 The three answer different questions. What each number claims to be:
 
