@@ -20,9 +20,9 @@ OUTPUT = Path(__file__).parents[1] / "memprof/simulate/data/cudnn_convolutions_h
 
 
 LORA_SHAPE = "[16,[1037],1024,[1],[1],[0],[1],2,0]"
-LORA_WEIGHT_GRADIENTS = {1: 2583232, 2: 5067872}
+LORA_WEIGHT_GRADIENTS = {1: 2583232, 2: 5067872, 32: 70661408}
 """lit-gpt's grouped LoRA of Pythia-70m, as recorded in ``traces/sweep-pythia-70m`` (float16, mbs 1 to 32): nothing
-forward; copies of input and output, and 32 bytes, backward; at mbs 1 and 2 more for the weight."""
+forward; copies of input and output, and 32 bytes, backward; at mbs 1, 2 and 32 more for the weight."""
 
 
 def lora_workspaces(batch: int) -> list[int]:
