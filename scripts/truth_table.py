@@ -1,11 +1,11 @@
 # ruff: noqa: INP001  # a script, not a package
-"""Write docs/wider.md and docs/truth.md: what was predicted of runs that nobody had measured, beside what was measured.
+"""Write docs/wider.md, truth.md and third.md: what was predicted of runs before anybody measured them, and the truth.
 
     python scripts/truth_table.py
 
 Reads ``docs/ROUND-predictions.json`` (committed before any of the round was measured), what an H200 recorded
 (``tests/simulate/data/ROUND_runs_h200.json.gz``), and ``docs/ROUND-now.json``: predictions by the simulator as it is,
-after what was off had been looked into.
+after what was off had been looked into. A round that is not measured yet has a page of predictions alone.
 """
 
 from __future__ import annotations
@@ -41,9 +41,12 @@ def main() -> None:
 def write(page: Round) -> None:
     """Put the files of a round side by side."""
     predicted = _read(ROOT / f"docs/{page.name}-predictions.json")
+    recording = ROOT / f"tests/simulate/data/{page.name}_runs_h200.json.gz"
+    if not recording.exists():
+        write_unmeasured(page, predicted)
+        return
     now = _read(ROOT / f"docs/{page.name}-now.json")
-    packed = (ROOT / f"tests/simulate/data/{page.name}_runs_h200.json.gz").read_bytes()
-    measured = json.loads(gzip.decompress(packed))
+    measured = json.loads(gzip.decompress(recording.read_bytes()))
     truths = {run["case"]: run for run in measured["runs"]}
     before = {each["case"]: each for each in predicted["predicted"]}
     after = {each["case"]: each for each in now["predicted"]}
@@ -72,6 +75,39 @@ def write(page: Round) -> None:
         "",
         *(f"- **{case.replace('_', ' ')}**: {cause}" for case, cause in page.causes.items()),
         *addresses(truths, after),
+    ]
+    (ROOT / f"docs/{page.name}.md").write_text("\n".join(text) + "\n", encoding="utf-8")
+
+
+def write_unmeasured(page: Round, predicted: dict[str, Any]) -> None:
+    """Say what was predicted of a round that nobody has measured yet."""
+    rows = []
+    for each in predicted["predicted"]:
+        cells = [each["case"].replace("_", " ")]
+        for figure in FIGURES:
+            if figure in each:
+                low, high = each[f"{figure}_range"]
+                cells += [f"{each[figure]:,}", f"{low:,} to {high:,}"]
+            else:
+                cells += ["refused", ""]
+        cells.append(str(each.get("failed_at") or ""))
+        rows.append("| " + " | ".join(cells) + " |")
+    columns = ["run"]
+    for figure in FIGURES:
+        columns += [f"{figure}, predicted", "by address"]
+    refused = [each for each in predicted["predicted"] if "refused" in each]
+    text = [
+        f"# {page.title}",
+        "",
+        *page.text.splitlines(),
+        "",
+        f"Predicted: {predicted['made_by']}. **Not measured yet**: nothing here says how good these predictions are.",
+        "",
+        *(f"- Refused, and so not predicted: {each['case']}, {each['refused']}." for each in refused),
+        "",
+        "| " + " | ".join([*columns, "first batch that does not fit, predicted"]) + " |",
+        "|---|" + "---:|" * 5,
+        *rows,
     ]
     (ROOT / f"docs/{page.name}.md").write_text("\n".join(text) + "\n", encoding="utf-8")
 
