@@ -237,9 +237,9 @@ def write_table(folder: Path, note: str) -> None:
         pairs = [(mode, base) for base in ("none", "plain") for mode in ("light", "full")]
         cells += [f"{times[mode] / times[base]:.2f}" if mode in times else "" for mode, base in pairs]
         lines.append(" | ".join(cells) + " |")
-        for mode, base in within:
+        for (mode, base), met in within.items():
             if mode in times:
-                within[mode, base].append(times[mode] <= AIMS[mode] * times[base])
+                met.append(times[mode] <= AIMS[mode] * times[base])
     environment = next(iter(found.values()))["environment"]
     versions = ", ".join(f"{name} {version}" for name, version in environment["packages"].items())
     count = len(next(iter(found.values()))["step_seconds"])
