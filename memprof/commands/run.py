@@ -19,6 +19,9 @@ __all__ = ["run"]
 
 NO_GPU = ("Torch not compiled with CUDA enabled", "No CUDA GPUs are available", "Found no NVIDIA driver")
 """What torch says to a script that wants a CUDA device where none is."""
+WATCHED = "Expected no weakrefs to"
+"""What ``torch.utils.swap_tensors`` says of tensors with weak references, such as ``torch.profiler`` keeps with
+``record_shapes`` (``torch/csrc/profiler/data_flow.h``, ``WeakTensor``)."""
 
 
 def run(
@@ -81,14 +84,27 @@ def run(
             _refused(error)
         shown = error.with_traceback(own_traceback(error.__traceback__))
         sys.excepthook(type(shown), shown, shown.__traceback__)
-        if card is None and any(words in str(error) for words in NO_GPU):
-            sys.stderr.write(
-                "memprof: no CUDA device is here; --simulate h200, or another card, gives the script one\n"
-            )
+        hint = _hint(error, simulated=card is not None)
+        if hint:
+            sys.stderr.write(f"memprof: {hint}\n")
         sys.exit(1)
     finally:
         del alive
     _say(recording.result, card)
+
+
+def _hint(error: BaseException | None, *, simulated: bool) -> str:
+    """Say what of memprof's the script's error comes from, if it does; an error has others that it was raised from."""
+    while error is not None:
+        if not simulated and any(words in str(error) for words in NO_GPU):
+            return "no CUDA device is here; --simulate h200, or another card, gives the script one"
+        if WATCHED in str(error):
+            return (
+                "torch does not swap tensors that its profiler has seen, and full labels need the profiler: use "
+                "--labels light on CUDA, or --labels none"
+            )
+        error = error.__cause__
+    return ""
 
 
 def _refused(error: Exception) -> None:

@@ -118,6 +118,29 @@ def test_an_error_looks_as_without_memprof(script):
     assert [path.name for path in script.parent.iterdir()] == ["train.py"]
 
 
+SWAPPING = """
+import torch
+torch.__future__.set_swap_module_params_on_conversion(True)
+model = torch.nn.Linear(8, 8)
+model(torch.randn(2, 8)).sum().backward()
+model.to(torch.bfloat16)
+"""
+
+
+def test_what_the_profiler_keeps_a_script_from_is_said(script):
+    # given
+    (script.parent / "swap.py").write_text(SWAPPING)
+
+    # when
+    code, _, err = run("swap.py", cwd=script.parent)
+    without, _, quiet = run("--labels", "none", "swap.py", cwd=script.parent)
+
+    # then
+    assert code == 1
+    assert err.splitlines()[-1].startswith("memprof: torch does not swap tensors that its profiler has seen")
+    assert without == 0, quiet
+
+
 @pytest.mark.parametrize("sent", ["by itself", "from outside"])
 def test_ctrl_c_ends_it_by_the_signal_and_keeps_what_was_recorded(script, sent):
     if sent == "by itself":
