@@ -48,14 +48,10 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     import litgpt.lora  # noqa: F401 - loaded once, before the forks
 
-    import memprof.recipes.lit_gpt_2023 as recipe
     from memprof.capture import capture
     from memprof.recipes.registry import make_recipe
     from memprof.simulate import install
     from memprof.simulate.recording import RecordedSimulation
-
-    # Large weights on the host are never written here, so a model that the host could not hold can be built.
-    recipe.available_memory = lambda: None
 
     failed = 0
     for point in wanted:

@@ -23,6 +23,7 @@ from memprof.recipes.frozen_weights import halve_frozen
 from memprof.recipes.loop import run_micro_steps
 from memprof.recipes.optimizers import OPTIMIZERS, build_optimizer
 from memprof.recipes.quantization import QUANTIZATIONS, quantized_linear
+from memprof.simulate.host_weights import random_weights_cost_nothing
 
 if TYPE_CHECKING:
     from memprof.capture.observer import Observer
@@ -179,8 +180,9 @@ class LitGpt2023:
         dtype, _ = PRECISIONS[self.precision]
         with torch.device("meta"):
             needed = sum(parameter.numel() for parameter in GPT(self.model_config()).parameters()) * dtype.itemsize
+        unwritten = self.checkpoint_dir is None and random_weights_cost_nothing()
         free = available_memory()
-        if free is not None and needed > free:
+        if not unwritten and free is not None and needed > free:
             raise CaptureError(
                 f"--model {self.model}: its weights need {needed / 1e9:.1f} GB of host memory and {free / 1e9:.1f} GB "
                 "are available; give a smaller model or a smaller --precision"

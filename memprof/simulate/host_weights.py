@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["install_host_weights"]
+__all__ = ["install_host_weights", "random_weights_cost_nothing"]
 
 _LARGE = 1 << 20
 """Bytes from which on a tensor is looked at; smaller ones cost nothing to compute."""
@@ -26,6 +26,11 @@ _CPU = "CPU"
 
 _libc = ctypes.CDLL(None)
 _libraries: list[Any] = []
+
+
+def random_weights_cost_nothing() -> bool:
+    """Tell whether this process leaves large random weights on the host unwritten."""
+    return bool(_libraries)
 
 
 def install_host_weights() -> None:

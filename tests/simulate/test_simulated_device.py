@@ -150,6 +150,17 @@ def test_large_models_take_little_host_memory() -> None:
     assert answers["peak"] < 1 << 30
 
 
+def test_recipes_ask_for_no_host_memory_for_random_weights() -> None:
+    found = simulate("""
+        from memprof.recipes import lit_gpt_2023
+
+        lit_gpt_2023.available_memory = lambda: 1_000_000
+        lit_gpt_2023.LitGpt2023(model="pythia-14m", seq=8, mbs=1).check(torch.device("cuda"))
+        report(checked=True)
+    """)
+    assert found == {"checked": True}
+
+
 def test_small_host_tensors_are_computed_as_ever() -> None:
     answers = simulate("""
         torch.manual_seed(0)
