@@ -59,7 +59,7 @@ class Device:
             self.card, self._settings, self._order, lambda at: self.host.drop(at), capacity=capacity
         )
         self.history = memory.history = History(memory.allocator)
-        self.host = HostValues(memory.size_of)
+        self.host = HostValues(memory.size_of, self.caveats.add)
         self.libraries = Libraries(
             cublas_bytes=self.card.cublas_workspace_bytes,
             cublas_lt_bytes=self.card.cublas_lt_workspace_bytes,

@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from memprof.simulate.decided import uniform, whatever_else
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    from memprof.simulate.decided import Number
 
 __all__ = ["HostValues", "storage_address"]
 
@@ -38,10 +42,13 @@ class HostValues:
     ----------
     size_of
         Requested bytes of the live allocation at an address; 0 for none.
+    note
+        Takes kind and words of a caveat.
     """
 
-    def __init__(self, size_of: Callable[[int], int]) -> None:
+    def __init__(self, size_of: Callable[[int], int], note: Callable[[str, str], None]) -> None:
         self._size_of = size_of
+        self._note = note
         self._known: dict[int, torch.Tensor] = {}
         self._filled: dict[int, torch.Tensor] = {}
         """Scalars that fill the whole storage at an address."""
@@ -102,16 +109,14 @@ class HostValues:
             The op writes its outputs in full, without reading them.
         """
         outputs = [tensor for tensor in written if isinstance(tensor, torch.Tensor)]
+        number = whatever_else(op, args, self.view, self._note) if len(outputs) == 1 else None
+        if number is not None:
+            self.fill(outputs[0], number)
+            return
         if not all(self.keeps(tensor) for tensor in outputs):
             self.forget(outputs)
-            if op._schema.name == "aten::fill_":
-                self._fill(outputs[0], args[1])
             return
         targets = {id(tensor) for tensor in outputs} if in_place and overwrites else set()
-        decided = self._decided(op, args)
-        if decided is not None and len(outputs) == 1:
-            self.write(outputs[0], torch.full(outputs[0].size(), decided, dtype=outputs[0].dtype))
-            return
         try:
             with torch.no_grad():
                 result = op(*self._to_host(args, targets), **{k: self._to_host(v, targets) for k, v in kwargs.items()})
@@ -122,30 +127,27 @@ class HostValues:
         except Exception:  # noqa: BLE001  # whatever stops the op on the host, its result is unknown
             self.forget(outputs)
 
-    def _fill(self, tensor: torch.Tensor, value: Any) -> None:
-        """Note that a whole storage was filled with one number; zeros are what the unknown is taken as anyway."""
+    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        """Note that `target` has the values of `source`, as far as they are known."""
+        known = self.view(source)
+        if known is not None and self.keeps(target):
+            self.write(target, known)
+            return
+        number = uniform(known)
+        if number is None:
+            self.forget((target,))
+        else:
+            self.fill(target, number)
+
+    def fill(self, tensor: torch.Tensor, number: Number) -> None:
+        """Note that a tensor was filled with one number; zeros are what the unknown is taken as anyway."""
+        if self.keeps(tensor):
+            self.write(tensor, torch.full(tensor.size(), number, dtype=tensor.dtype))
+            return
+        self.forget((tensor,))
         address = storage_address(tensor)
-        whole = tensor.numel() * tensor.element_size() == self._size_of(address)
-        number = value.item() if isinstance(value, torch.Tensor) and value.device.type == "cpu" else value
-        if whole and isinstance(number, (int, float)) and number:
+        if number and tensor.numel() * tensor.element_size() == self._size_of(address):
             self._filled[address] = torch.tensor(number, dtype=tensor.dtype)
-
-    def _decided(self, op: Any, args: Sequence[Any]) -> bool | None:
-        """Return what a logical op gives whatever its unknown side is: all true "or" x, all false "and" x.
-
-        Generation stops this way: at the length that was asked for, whichever tokens were drawn.
-        """
-        absorbing = _ABSORBING.get(op._schema.name)
-        if absorbing is None:
-            return None
-        sides = [side for side in args[:2] if isinstance(side, torch.Tensor)]
-        if absorbing and any(side.dtype != torch.bool for side in sides):
-            return None
-        for side in sides:
-            known = self.view(side)
-            if known is not None and known.numel() and bool((known.bool() == absorbing).all()):
-                return absorbing
-        return None
 
     def _target(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return where to write a tensor's values; None if they cover only part of an unknown storage."""
@@ -169,13 +171,6 @@ class HostValues:
         if isinstance(value, torch.device):
             return torch.device("cpu")
         return value
-
-
-_ABSORBING = {
-    **{f"aten::{name}": True for name in ("bitwise_or", "bitwise_or_", "logical_or", "logical_or_")},
-    **{f"aten::{name}": False for name in ("bitwise_and", "bitwise_and_", "logical_and", "logical_and_")},
-}
-"""Logical ops and the value of one side that decides them."""
 
 
 class _UnknownError(Exception):

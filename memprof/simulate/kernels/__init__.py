@@ -12,6 +12,7 @@ from memprof.simulate.kernels import (
     norms,
     pointwise,
     reductions,
+    topk,
     values,
 )
 from memprof.simulate.kernels.registry import COMPOSITE, KERNELS, PLAIN, TEMPORARIES
@@ -32,5 +33,6 @@ __all__ = [
     "norms",
     "pointwise",
     "reductions",
+    "topk",
     "values",
 ]

@@ -108,7 +108,7 @@ def _copy(
     if target.device.type == "cpu":
         _read(device, target, source)
     else:
-        _copy_values(device, target, source)
+        device.host.copy(target, source)
     return target
 
 
@@ -125,14 +125,6 @@ def _read(device: Device, target: torch.Tensor, source: torch.Tensor) -> None:
 
 _READ_LIMIT = 1 << 26
 """Bytes that are zeroed on the host when unknown values are read; larger ones (checkpoints) are left as they are."""
-
-
-def _copy_values(device: Device, target: torch.Tensor, source: torch.Tensor) -> None:
-    known = device.host.view(source) if device.host.keeps(target) else None
-    if known is None:
-        device.host.forget((target,))
-    else:
-        device.host.write(target, known)
 
 
 def _same_dense_order(a: torch.Tensor, b: torch.Tensor) -> bool:

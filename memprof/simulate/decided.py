@@ -1,0 +1,136 @@
+"""What an op gives though not all that it reads is known: one number, everywhere.
+
+"All false and x" is false whatever x is, and a mask of ones joined to a mask of ones is one. Two more are taken for
+granted, with a caveat: an unknown integer is none of those that it is looked for among (a token is not the one that
+ends a text), and an unknown number is of ordinary size (a score is above the -1e9 that stands for "none yet").
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    View = Callable[[torch.Tensor], torch.Tensor | None]
+    Note = Callable[[str, str], None]
+
+__all__ = ["Number", "uniform", "whatever_else"]
+
+Number = bool | int | float
+
+_SCANNED_LIMIT = 4 << 20
+"""Bytes of the largest tensor that is looked through for one number."""
+_EXTREME = 1e8
+"""Size from which a number is not ordinary: programs write -1e9 or infinity where there is no score yet."""
+
+
+def uniform(values: torch.Tensor | None) -> Number | None:
+    """Return the number that fills `values`, a tensor on the host; None if there are several, or none is known."""
+    if values is None or not values.numel() or values.dtype.is_complex:
+        return None
+    if any(step and extent > 1 for step, extent in zip(values.stride(), values.size(), strict=True)):
+        if values.numel() * values.element_size() > _SCANNED_LIMIT:
+            return None
+        first, last = values[(0,) * values.dim()], values[(-1,) * values.dim()]
+        if not (bool(first == last) and bool((values == first).all())):
+            return None
+    number: Number = values[(0,) * values.dim()].item()
+    return number
+
+
+def whatever_else(op: Any, args: Sequence[Any], view: View, note: Note) -> Number | None:
+    """Return the number that fills the output of `op`, as far as that is decided; None if it is not.
+
+    Parameters
+    ----------
+    view
+        Gives the values of a tensor, where they are known.
+    note
+        Takes kind and words of a caveat.
+    """
+    rule = _RULES.get(op._schema.name)
+    return None if rule is None else rule(op._schema.name, args, view, note)
+
+
+def _number(value: Any, view: View) -> Number | None:
+    if isinstance(value, (bool, int, float)):
+        return value
+    return uniform(view(value)) if isinstance(value, torch.Tensor) else None
+
+
+def _absorbed(name: str, args: Sequence[Any], view: View, _note: Note) -> Number | None:
+    """One side decides: true "or" x, false "and" x. Generation stops this way, at the length that was asked for."""
+    absorbing = "_or" in name
+    tensors = [side for side in args[:2] if isinstance(side, torch.Tensor)]
+    if absorbing and any(side.dtype != torch.bool for side in tensors):
+        return None
+    for side in args[:2]:
+        if isinstance(side, torch.Tensor):
+            known = view(side)
+            if known is not None and known.numel() and bool((known.bool() == absorbing).all()):
+                return absorbing
+        elif isinstance(side, bool) and side == absorbing:
+            return absorbing
+    return None
+
+
+def _filled(_name: str, args: Sequence[Any], _view: View, _note: Note) -> Number | None:
+    value = args[1]
+    if isinstance(value, torch.Tensor):
+        return uniform(value) if value.device.type == "cpu" else None
+    return value if isinstance(value, (bool, int, float)) else None
+
+
+def _joined(_name: str, args: Sequence[Any], view: View, _note: Note) -> Number | None:
+    numbers = {_number(part, view) for part in args[0] if part.numel()}
+    return numbers.pop() if len(numbers) == 1 else None
+
+
+def _taken(_name: str, args: Sequence[Any], view: View, _note: Note) -> Number | None:
+    """Return the number that is there to pick from, whatever is picked."""
+    return _number(args[0], view)
+
+
+def _chosen(_name: str, args: Sequence[Any], view: View, _note: Note) -> Number | None:
+    condition = _number(args[0], view)
+    if condition is None or len(args) != 3:
+        return None
+    return _number(args[1] if condition else args[2], view)
+
+
+def _looked_for(_name: str, args: Sequence[Any], view: View, note: Note) -> Number | None:
+    elements = args[0]
+    if not isinstance(elements, torch.Tensor) or elements.dtype.is_floating_point or view(elements) is not None:
+        return None
+    note("value", "unknown integers are taken as none of those that they are looked for among")
+    return False
+
+
+def _compared(name: str, args: Sequence[Any], view: View, note: Note) -> Number | None:
+    """Compare something unknown with a number that no ordinary one is beyond."""
+    greater = "::g" in name
+    for side, other, upwards in ((args[0], args[1], greater), (args[1], args[0], not greater)):
+        if isinstance(side, torch.Tensor) and side.dtype.is_floating_point and view(side) is None:
+            limit = _number(other, view)
+            if limit is not None and abs(limit) >= _EXTREME:
+                note("value", f"unknown numbers are taken as smaller in size than {_EXTREME:.0e} when compared")
+                return (limit < 0) == upwards
+    return None
+
+
+_RULES: dict[str, Callable[[str, Sequence[Any], View, Note], Number | None]] = {
+    f"aten::{name}": rule
+    for rule, names in (
+        (_absorbed, "bitwise_or bitwise_or_ logical_or logical_or_ bitwise_and bitwise_and_ logical_and logical_and_"),
+        (_filled, "fill_"),
+        (_joined, "cat"),
+        (_taken, "clone gather index_select index take"),
+        (_chosen, "where"),
+        (_looked_for, "isin"),
+        (_compared, "gt ge lt le"),
+    )
+    for name in names.split()
+}
