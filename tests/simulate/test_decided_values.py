@@ -70,3 +70,18 @@ def test_largest_of_long_rows_is_searched_by_several_blocks() -> None:
     # then the search takes what an H200 was asked for in the run `pegasus_beams`; shorter rows take nothing
     searched = [24, 48, 48, 242688, 6144, 1896, 1896, 1279, 1279]
     assert answers["sizes"] == [192, 384, *searched, 192, 384]
+
+
+def test_a_number_that_is_put_at_indices_is_copied_to_the_device() -> None:
+    # given scores of 24 beams, and the token that must come last
+    answers = simulate("""
+        scores, last = torch.zeros(24, 20000, device="cuda"), torch.tensor([1], device="cuda")
+        mask = torch.zeros(24, 20000, dtype=torch.bool, device="cuda")
+        torch.cuda.memory._record_memory_history()
+        scores[:, last] = 0
+        scores[mask] = 0
+        entries = torch.cuda.memory._snapshot()["device_traces"][0]
+        report(sizes=[entry["size"] for entry in entries if entry["action"] == "alloc"])
+    """)
+    # then it takes the 4 bytes that it took in the run `pegasus_beams`; what goes where a mask says takes none
+    assert answers["sizes"] == [4]

@@ -89,15 +89,27 @@ _OFTEN = 32
 
 @temporaries("_index_put_impl_", "index_put_")
 def _index_put(device: Device, _op: object, _output: Any, args: Any, kwargs: dict[str, Any]) -> None:
-    """Sort linear indices where values are added (``index_put_with_sort_kernel``, ``Indexing.cu``)."""
+    """Sort linear indices where values are added (``index_put_with_sort_kernel``, ``Indexing.cu``).
+
+    One number from the host is copied to the device first, unless a mask says where it goes: it is filled in then
+    (``_index_put_impl_``, ``ATen/native/TensorAdvancedIndexing.cpp``).
+    """
     indices = [index for index in args[1] if index is not None]
-    if not kwargs.get("accumulate", args[3] if len(args) > 3 else False) or not indices:
-        return
+    number = not isinstance(args[2], torch.Tensor) or (args[2].device.type == "cpu" and not args[2].dim())
+    copied = number and any(index.dtype not in (torch.bool, torch.uint8) for index in indices)
+    copy = device.temporary(args[0].element_size() if copied else 0)
+    if indices and kwargs.get("accumulate", args[3] if len(args) > 3 else False):
+        _add(device, args, indices)
+    copy.free()
+
+
+def _add(device: Device, args: Any, indices: list[torch.Tensor]) -> None:
     items = max(index.numel() for index in indices)
     held = [device.temporary(items * 8) for _ in range(2 * len(indices))]
     held.pop().free()
     values = args[2]
-    held.append(device.temporary(0 if values.is_contiguous() else values.numel() * values.element_size()))
+    strided = isinstance(values, torch.Tensor) and not values.is_contiguous()
+    held.append(device.temporary(values.numel() * values.element_size() if strided else 0))
     held += [device.temporary(items * 8) for _ in range(3)]
     bits = (_places(args[0], args[1]) - 1).bit_length()
     device.temporary(cub_sort_bytes(items, 8, 8, bits) if items > _ONE_TILE else 1).free()
