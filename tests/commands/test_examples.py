@@ -91,4 +91,6 @@ def test_two_processes(tmp_path, how):
         assert ("gradients", "parameter") in kinds
         assert (("weights", "gathered") in kinds) == (how == "fsdp")
         if how == "fsdp":  # words and head, which forward leaves gathered for backward
-            assert finer["weights", "gathered"] == 4 * (1000 * 64 + 64 * 1000 + 1000)
+            outer = 4 * (1000 * 64 + 64 * 1000 + 1000)
+            # and a block, where another thread has not let go of it yet, or gathers it ahead, when the peak comes
+            assert finer["weights", "gathered"] in (outer, outer + 4 * block)
