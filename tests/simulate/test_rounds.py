@@ -28,6 +28,8 @@ pytestmark = pytest.mark.torch
         ("truth_runs", "lora_falcon"),
         ("truth_runs", "neox_lora_expandable"),
         ("truth_runs", "unet_fp16_channels_last"),
+        ("third_runs", "pegasus_beams"),
+        ("third_runs", "prompt_granite"),
     ],
 )
 def test_a_recorded_run_is_repeated(script: str, case: str, tmp_path: Path) -> None:
