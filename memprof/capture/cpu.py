@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["add_base", "snapshot_of"]
 
+_LASTING = (Category.WEIGHTS, Category.OPTIMIZER_STATE)
+
 
 def snapshot_of(timeline: Timeline) -> dict[str, Any]:
     """Return a snapshot dict: an alloc, or a free_requested and free_completed, for every memory event.
@@ -51,14 +53,16 @@ def add_base(snapshot: dict[str, Any], base: list[Label]) -> None:
     """Add what is live from before the recording: no event tells of it, but it was seen to have a category.
 
     Its size is that of the largest tensor that was seen in it. What shares memory with a block of the recording is left
-    out: it was freed on the way, or it is a part of something else.
+    out: it was freed on the way, or it is a part of something else. So is all but weights and optimizer state: torch
+    tells of no free of what is older than its profiler (``CPUAllocator.cpp`` in ``c10/core``), and a batch that was
+    made before would stand in the account for ever.
     """
     recorded = LiveBlocks()
     for entry in snapshot["device_traces"][0]:
         recorded.take(entry["addr"], entry["size"])
     segments = snapshot["segments"]
     for item in base:
-        known = item.freed == FOREVER and item.size and item.category is not Category.UNKNOWN
+        known = item.freed == FOREVER and item.size and item.category in _LASTING
         if known and not recorded.overlaps(item.address, item.size):
             recorded.take(item.address, item.size)
             segments.append(_segment(item.address, item.size, []))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -240,11 +241,13 @@ def check_output(output: str | Path) -> Path:
     Raises
     ------
     CaptureError
-        If it is a directory, or in none.
+        If it is a directory, or in none, or in one that nothing can be written to.
     """
     path = Path(output)
     if path.is_dir() or not path.parent.is_dir():
         raise CaptureError(f"-o {output}: give the name of a file in a directory that exists")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise CaptureError(f"-o {output}: {path.parent} cannot be written to; give a file in a directory that can")
     return path
 
 

@@ -120,7 +120,11 @@ def run_in_child(card: str) -> NoReturn:
         except KeyboardInterrupt:
             code = child.wait()  # the child got the signal too, and cleans up
         dump = fault.read()
-    if code < 0 and -code != signal.SIGINT:
+    if code == -signal.SIGINT:
+        # As the child ended: by the signal itself, so that a shell or a scheduler sees it.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    if code < 0:
         place = place_of_crash(dump)
         if dump and place is None:
             sys.stderr.write(dump)

@@ -95,12 +95,14 @@ def run(
         jobs=jobs or (min(len(os.sched_getaffinity(0)), MOST_JOBS) if card else 1),
         total=len(planned),
     )
-    growth = _write(known, folder)
     if interrupted:
+        if known:
+            _write(known, folder)
         done = sum(each.file in known for each in planned)
         raise CaptureError(
             f"interrupted after {done} of {len(planned)} points; the same command goes on from there ({folder})"
         )
+    growth = _write(known, folder)
     _print(growth, folder, new=len(wanted), as_json=as_json)
     mine = [known[each.file] for each in planned]
     if all(point.status == "failed" for point in mine):

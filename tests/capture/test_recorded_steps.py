@@ -57,6 +57,24 @@ def test_what_came_before_is_in_the_account(tmp_path):
     assert found["unknown"] == 0
 
 
+def test_a_batch_from_before_the_recording_does_not_stand_for_ever(tmp_path):
+    # given batches that are made before the module is called, which is where a step begins, and dropped after it
+    def peak(name, steps):
+        model = torch.nn.Linear(WIDTH, 1)
+        optimizer = torch.optim.SGD(model.parameters())
+        with memprof.record(tmp_path / name, optimizer=optimizer, device="cpu", steps=steps):
+            for _ in range(6):
+                batch = torch.randn(10_000, WIDTH)
+                model(batch).mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                del batch
+        return memprof.break_down(memprof.load(tmp_path / name)).devices[0].peak.allocated
+
+    # when, then
+    assert peak("late.pickle", "2-4") == peak("whole.pickle", None)
+
+
 def test_a_run_without_those_steps_says_so(tmp_path):
     with pytest.raises(memprof.MemprofError, match="--steps 8-9: the run ended in step 6; nothing was recorded"):
         train(tmp_path / "run.pickle", "8-9", told=True)

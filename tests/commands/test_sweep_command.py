@@ -66,6 +66,19 @@ def resumed(interrupted):
     return folder, before, json.loads(done.stdout)
 
 
+def test_a_sweep_that_is_interrupted_before_its_first_point_says_so(tmp_path):
+    process = subprocess.Popen(command(tmp_path / "sweep", "--mbs", "1,2"), stderr=subprocess.PIPE, text=True)
+    begun = time.monotonic()
+    while not (tmp_path / "sweep").exists() and process.poll() is None and time.monotonic() < begun + 60:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+
+    assert process.returncode == 1
+    assert said.splitlines()[-1].startswith("memprof: interrupted after 0 of 2 points; the same command goes on")
+
+
 def test_interrupted_sweep_says_so_and_leaves_whole_files_only(interrupted):
     folder, code, said = interrupted
 
