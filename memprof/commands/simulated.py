@@ -140,12 +140,15 @@ def _end_with_parent() -> None:
         sys.exit(1)
 
 
-def how_it_died(code: int) -> str:
-    """Say by which signal a simulated run was ended (`code` is negative), and why that may be."""
-    name = signal.Signals(-code).name
-    if name == "SIGKILL":
-        return f"ended by {name}: was there enough host memory?"
-    return f"ended by {name}: something in it reads memory of the device, which a simulation does not have"
+def how_it_died(code: int, *, simulated: bool = True) -> str:
+    """Say by which signal a run was ended (`code` is negative), and why that may be."""
+    died = signal.Signals(-code)
+    why = ""
+    if died is signal.SIGKILL:
+        why = ": was there enough host memory?"
+    elif simulated and died in (signal.SIGSEGV, signal.SIGBUS):
+        why = ": something in it reads memory of the device, which a simulation does not have"
+    return f"ended by {died.name}{why}"
 
 
 def simulated_device(card: str) -> RecordedSimulation:

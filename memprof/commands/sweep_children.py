@@ -13,6 +13,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
+from memprof.commands.simulated import how_it_died
 from memprof.commands.simulation_process import Simulations
 from memprof.errors import MemprofError
 
@@ -169,7 +170,6 @@ def _remove_parts(file: Path) -> None:
 
 def _reason(code: int, errors: str) -> str:
     if code < 0:
-        name = signal.Signals(-code).name
-        return f"ended by {name}" + (": was there enough host memory?" if name == "SIGKILL" else "")
+        return how_it_died(code, simulated=False)
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
     return lines[-1].removeprefix("memprof: ")[:400] if lines else f"ended with status {code} and said nothing"
