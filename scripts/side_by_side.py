@@ -233,12 +233,9 @@ def summary(errors: Iterable[float]) -> str:
     return f"median {statistics.median(sizes):.1%}, worst {max(sizes):.1%}"
 
 
-def lora_table(rows: list[Row]) -> list[str]:
-    """Return the lines about LoRA."""
-    lines = [
-        f"{HEAD} accelerate, weights |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
+def compared(rows: list[Row], title: str, last_cell: Callable[[Row], str]) -> list[str]:
+    """Return the lines of a table, whose last column is accelerate's, and of the errors against reserved."""
+    lines = [f"{HEAD} {title} |", "|---|---:|---:|---:|---:|---:|---:|---:|"]
     errors: dict[str, list[float]] = {"memprof": [], "plain": [], "helped": []}
     for row in rows:
         plain, helped = kitsune_says(row, helped=False), kitsune_says(row, helped=True)
@@ -248,35 +245,29 @@ def lora_table(rows: list[Row]) -> list[str]:
         lines.append(
             f"| {row.name} | {row.allocated:,} | {row.reserved:,} | {cell(row.predicted_allocated, row.allocated)} "
             f"| {cell(row.predicted_reserved, row.reserved)} | {cell(plain, row.reserved)} "
-            f"| {cell(helped, row.reserved)} | {accelerate_says(row)[0]:,} |"
+            f"| {cell(helped, row.reserved)} | {last_cell(row)} |"
         )
     said = {name: summary(found) for name, found in errors.items()}
     last = "Error against reserved: memprof {memprof}; torch-kitsune as it is {plain}; helped {helped}."
     return [*lines, "", last.format(**said)]
 
 
+def lora_table(rows: list[Row]) -> list[str]:
+    """Return the lines about LoRA."""
+    return compared(rows, "accelerate, weights", lambda row: f"{accelerate_says(row)[0]:,}")
+
+
 def full_table(rows: list[Row]) -> list[str]:
     """Return the lines about training all of a model."""
-    lines = [
-        f"{HEAD} accelerate, training using Adam |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    errors: dict[str, list[float]] = {"memprof": [], "plain": [], "helped": [], "accelerate": []}
-    for row in rows:
-        plain, helped = kitsune_says(row, helped=False), kitsune_says(row, helped=True)
-        training = accelerate_says(row)[1]
-        errors["memprof"].append(off(row.predicted_reserved, row.reserved))
-        errors["plain"].append(off(plain, row.reserved))
-        errors["helped"].append(off(helped, row.reserved))
-        errors["accelerate"].append(off(training, row.allocated))
-        lines.append(
-            f"| {row.name} | {row.allocated:,} | {row.reserved:,} | {cell(row.predicted_allocated, row.allocated)} "
-            f"| {cell(row.predicted_reserved, row.reserved)} | {cell(plain, row.reserved)} "
-            f"| {cell(helped, row.reserved)} | {cell(training, row.allocated)} |"
-        )
-    said = {name: summary(found) for name, found in errors.items()}
-    last = "Error against reserved: memprof {memprof}; torch-kitsune as it is {plain}; helped {helped}."
-    return [*lines, "", last.format(**said), f"Error against allocated: accelerate {said['accelerate']}."]
+    errors: list[float] = []
+
+    def training(row: Row) -> str:
+        said = accelerate_says(row)[1]
+        errors.append(off(said, row.allocated))
+        return cell(said, row.allocated)
+
+    lines = compared(rows, "accelerate, training using Adam", training)
+    return [*lines, f"Error against allocated: accelerate {summary(errors)}."]
 
 
 def main() -> None:

@@ -5,7 +5,6 @@ On a machine with a GPU, ``python tests/simulate/more_probes.py OUT.json``.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 from pathlib import Path
@@ -17,7 +16,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 sys.path.insert(0, str(Path(__file__).parent))
-from probes import DTYPES, FOUND, both_ways, record, zeros
+from probes import DTYPES, FOUND, both_ways, of_bitsandbytes, record, trained, two_steps, zeros
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -253,31 +252,15 @@ def optimizers(kind: str, dtype: torch.dtype) -> None:
     makers["adam_ams"] = lambda p: torch.optim.Adam(p, amsgrad=True)
     makers["rmsprop_centered"] = lambda p: torch.optim.RMSprop(p, centered=True)
     makers["sgd_fused"] = lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, fused=True)
-    with contextlib.suppress(ImportError):
-        import bitsandbytes as bnb
-
-        for name in ("Adam8bit", "AdEMAMix8bit", "SGD8bit", "RMSprop8bit", "LAMB8bit", "Adagrad8bit", "PagedLion8bit"):
-            makers[f"bnb.{name}"] = lambda p, n=name: getattr(bnb.optim, n)(p, lr=1e-3)
+    makers |= of_bitsandbytes(
+        "Adam8bit", "AdEMAMix8bit", "SGD8bit", "RMSprop8bit", "LAMB8bit", "Adagrad8bit", "PagedLion8bit"
+    )
+    sizes = ((1024, 512), (1000, 64))
     for name, make in makers.items():
+        record(f"opt.{name}.{kind}", lambda make=make: trained(make, sizes, dtype), two_steps)
 
-        def setup(make: Callable = make) -> tuple:
-            parameters = [zeros(*size, dtype=dtype, grad=True) for size in ((1024, 512), (1000, 64))]
-            optimizer = make(parameters)
-            for parameter in parameters:
-                parameter.grad = torch.ones_like(parameter)
-            return parameters, optimizer
-
-        def steps(_parameters: list, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-            for _ in range(2):
-                optimizer.step()
-            optimizer.zero_grad()
-            return optimizer
-
-        record(f"opt.{name}.{kind}", setup, steps)
-
-        def clipped(make: Callable = make) -> tuple:
-            parameters, optimizer = setup(make)
-            return parameters, optimizer
+    def clipped() -> tuple:
+        return trained(torch.optim.Adam, sizes, dtype)
 
     record(f"clip_norm.{kind}", clipped, lambda p, _o: nn.utils.clip_grad_norm_(p, 1.0))
     record(f"clip_value.{kind}", clipped, lambda p, _o: nn.utils.clip_grad_value_(p, 1.0))

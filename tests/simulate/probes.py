@@ -212,30 +212,36 @@ OPTIMIZERS: dict[str, Callable[[list], torch.optim.Optimizer]] = {
 }
 
 
-def optimizers(kind: str, dtype: torch.dtype) -> None:
-    sizes = ((1024, 512), (512,), (1000, 64), (64, 64, 3, 3))
-    makers = dict(OPTIMIZERS)
+def trained(make: Callable, sizes: tuple, dtype: torch.dtype) -> tuple:
+    """Parameters with gradients, and their optimizer."""
+    parameters = [zeros(*size, dtype=dtype, grad=True) for size in sizes]
+    optimizer = make(parameters)
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    return parameters, optimizer
+
+
+def two_steps(_parameters: list, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    for _ in range(2):
+        optimizer.step()
+    optimizer.zero_grad()
+    return optimizer
+
+
+def of_bitsandbytes(*names: str) -> dict[str, Callable]:
+    """Makers of bitsandbytes' optimizers; none where it is not installed."""
     with contextlib.suppress(ImportError):
         import bitsandbytes as bnb
 
-        for name in ("AdamW8bit", "PagedAdamW8bit", "PagedAdamW32bit", "Lion8bit"):
-            makers[f"bnb.{name}"] = lambda p, n=name: getattr(bnb.optim, n)(p, lr=1e-3)
-    for name, make in makers.items():
+        return {f"bnb.{name}": lambda p, n=name: getattr(bnb.optim, n)(p, lr=1e-3) for name in names}
+    return {}
 
-        def setup(make: Callable = make) -> tuple:
-            parameters = [zeros(*size, dtype=dtype, grad=True) for size in sizes]
-            optimizer = make(parameters)
-            for parameter in parameters:
-                parameter.grad = torch.ones_like(parameter)
-            return parameters, optimizer
 
-        def steps(_parameters: list, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-            for _ in range(2):
-                optimizer.step()
-            optimizer.zero_grad()
-            return optimizer
-
-        record(f"opt.{name}.{kind}", setup, steps)
+def optimizers(kind: str, dtype: torch.dtype) -> None:
+    sizes = ((1024, 512), (512,), (1000, 64), (64, 64, 3, 3))
+    quantized = of_bitsandbytes("AdamW8bit", "PagedAdamW8bit", "PagedAdamW32bit", "Lion8bit")
+    for name, make in {**OPTIMIZERS, **quantized}.items():
+        record(f"opt.{name}.{kind}", lambda make=make: trained(make, sizes, dtype), two_steps)
 
 
 def main(path: str) -> None:
