@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     View = Callable[[torch.Tensor], torch.Tensor | None]
     Note = Callable[[str, str], None]
 
-__all__ = ["Number", "uniform", "whatever_else"]
+__all__ = ["Number", "spread_choices", "uniform", "whatever_else"]
 
 Number = bool | int | float
 
 _SCANNED_LIMIT = 4 << 20
 """Bytes of the largest tensor that is looked through for one number."""
+_CHOICES_LIMIT = 512
+"""Most columns that are experts to choose from rather than words."""
 _EXTREME = 1e8
 """Size from which a number is not ordinary: programs write -1e9 or infinity where there is no score yet."""
 
@@ -53,6 +55,33 @@ def whatever_else(op: Any, args: Sequence[Any], view: View, note: Note) -> Numbe
     """
     rule = _RULES.get(op._schema.name)
     return None if rule is None else rule(op._schema.name, args, view, note)
+
+
+def spread_choices(op: Any, args: Sequence[Any], kwargs: dict[str, Any], view: View) -> torch.Tensor | None:
+    """Return the indices that an op chooses by unknown scores, each as often as any other; None if it chooses nothing.
+
+    A router of a mixture of experts sends about as many tokens to each expert, above all before it has learnt.
+    """
+    name = op._schema.name
+    scores = args[0] if args else None
+    if name not in _CHOOSING or not isinstance(scores, torch.Tensor) or not scores.dtype.is_floating_point:
+        return None
+    top = name == "aten::topk"
+    given = kwargs.get("dim", next(iter(args[1 + top : 2 + top]), -1 if top else None))
+    if given is None or not scores.dim() or not scores.numel() or view(scores) is not None:
+        return None
+    length, count = scores.size(given), args[1] if top else 1
+    if length > _CHOICES_LIMIT or scores.numel() == length:
+        return None
+    rows = scores.numel() // length
+    chosen = torch.arange(rows * count).remainder_(length)
+    rest = [extent for dim, extent in enumerate(scores.size()) if dim != given % scores.dim()]
+    chosen = chosen.view(*rest, count).movedim(-1, given)
+    keep = top or kwargs.get("keepdim", next(iter(args[2:3]), False))
+    return chosen if keep else chosen.squeeze(given)
+
+
+_CHOOSING = ("aten::topk", "aten::argmax", "aten::max")
 
 
 def _number(value: Any, view: View) -> Number | None:

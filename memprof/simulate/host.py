@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memprof.simulate.decided import uniform, whatever_else
+from memprof.simulate.decided import spread_choices, uniform, whatever_else
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +23,7 @@ __all__ = ["HostValues", "storage_address"]
 
 _INTEGER_LIMIT = 4 << 20
 """Bytes of the largest integer or boolean storage whose values are kept: token ids and masks, not one-hot logits."""
-_FLOAT_LIMIT = 64
+_FLOAT_LIMIT = 1 << 20
 """Bytes of the largest floating-point storage whose values are kept: scalars such as a loss scale."""
 
 
@@ -52,6 +52,8 @@ class HostValues:
         self._known: dict[int, torch.Tensor] = {}
         self._filled: dict[int, torch.Tensor] = {}
         """Scalars that fill the whole storage at an address."""
+        self._generator = torch.Generator()
+        """The device's: what is drawn there does not change what the program draws on the host."""
 
     def drop(self, address: int) -> None:
         """Forget the allocation at `address`: it is freed."""
@@ -113,13 +115,22 @@ class HostValues:
         if number is not None:
             self.fill(outputs[0], number)
             return
+        spread = spread_choices(op, args, kwargs, self.view)
+        if spread is not None:
+            self._note("value", "what is chosen by unknown scores (experts of a router) is taken as evenly spread")
+            self.forget(outputs[:-1])
+            self.write(outputs[-1], spread)
+            return
         if not all(self.keeps(tensor) for tensor in outputs):
             self.forget(outputs)
             return
         targets = {id(tensor) for tensor in outputs} if in_place and overwrites else set()
         try:
+            named = {name: self._to_host(value, targets) for name, value in kwargs.items()}
+            if torch.Tag.nondeterministic_seeded in op.tags:
+                named["generator"] = self._generator
             with torch.no_grad():
-                result = op(*self._to_host(args, targets), **{k: self._to_host(v, targets) for k, v in kwargs.items()})
+                result = op(*self._to_host(args, targets), **named)
                 if not in_place:
                     results = [result] if isinstance(result, torch.Tensor) else result
                     for tensor, values in zip(outputs, results, strict=True):

@@ -3,7 +3,9 @@
 Programs build a model on the CPU, fill it with random numbers, cast it, and send it to the device. On the simulated
 device no value is ever read. Here the CPU kernels that such code runs leave a large floating-point tensor alone while
 its pages have never been touched: they read as zero, which is what a fill with zeros or a copy of such a tensor would
-have left as well. Random fills are what differs: such weights are zero.
+have left as well. Random fills are what differs: such weights are zero. The host's generator goes on as far as they would
+have taken it, up to a limit, so that what the program draws afterwards (lengths, an order, layers to drop) is what it
+would have drawn.
 Whether pages were written is asked of the kernel (``mincore``), so a tensor with data in it is computed as always.
 """
 
@@ -21,6 +23,10 @@ __all__ = ["install_host_weights", "random_weights_cost_nothing"]
 _LARGE = 1 << 20
 """Bytes from which on a tensor is looked at; smaller ones cost nothing to compute."""
 _SAMPLES = 16
+_DRAWN_LIMIT = 400_000_000
+"""Numbers that are drawn in vain at most, in a process: one to two seconds."""
+_CHUNK = 1 << 17
+"""Numbers that are drawn at once; a multiple of the 16 by which torch's own kernels proceed."""
 _FILLS = ("normal_", "uniform_", "zero_")
 _CPU = "CPU"
 
@@ -71,9 +77,23 @@ def is_unwritten(tensor: torch.Tensor) -> bool:
 
 def _fill(name: str) -> Any:
     original = torch.library.get_kernel(f"aten::{name}", _CPU)
+    drawn = 0
+
+    def draw(keys: Any, tensor: torch.Tensor, args: Any, kwargs: Any) -> None:
+        """Take the generator as far as filling `tensor` would, in a scratch of its dtype."""
+        nonlocal drawn
+        left = tensor.numel()
+        drawn += left
+        scratch = torch.empty(min(left, 2 * _CHUNK), dtype=tensor.dtype)
+        while left and drawn <= _DRAWN_LIMIT:
+            count = left if left < 2 * _CHUNK else _CHUNK
+            original.call_boxed(keys, scratch[:count], *args, **kwargs)
+            left -= count
 
     def fill(keys: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         if is_unwritten(tensor):
+            if name != "zero_":
+                draw(keys, tensor, args, kwargs)
             return tensor
         result: torch.Tensor = original.call_boxed(keys, tensor, *args, **kwargs)
         return result

@@ -102,7 +102,7 @@ def boft_llama_fp32() -> None:
 def lntuning_neox() -> None:
     """Tune only the norms of a GPT-NeoX in bfloat16 autocast."""
     model = family("GPTNeoX", vocab_size=16000, **SHAPE).cuda()
-    _train(adapt(model, "LNTuning", task_type="CAUSAL_LM"), 3, 500, autocast=BF16)
+    _train(adapt(model, "LNTuning", target_modules=["input_layernorm", "final_layer_norm"]), 3, 500, autocast=BF16)
 
 
 @case

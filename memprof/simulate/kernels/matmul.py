@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memprof.simulate.kernels.registry import temporaries
+from memprof.simulate.kernels.registry import kernel, temporaries
 
 if TYPE_CHECKING:
     from memprof.simulate.device import Device
@@ -39,19 +39,38 @@ def _addmm(device: Device, _op: object, /, output: torch.Tensor, args: Any, kwar
         device.libraries.cublas_lt()
 
 
-@temporaries("_grouped_mm")
-def _grouped_mm(device: Device, _op: object, /, _outputs: Any, args: Any, kwargs: Any) -> None:
-    """Take pointers, strides and sizes of each group, and tensor maps of each multiprocessor.
+@kernel("_grouped_mm")
+def _grouped_mm(
+    device: Device,
+    _op: object,
+    /,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    offs: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """Make rows of a multiple of 16 bytes; take pointers, strides and sizes of each group, and tensor maps.
 
-    ``bf16bf16_grouped_gemm_impl_sm90_sm100`` in ``ATen/native/cuda/GroupMM.cu``. Other cards and dtypes multiply one
-    group after the other (``_grouped_mm_fallback``).
+    ``_grouped_mm_cuda`` in ``ATen/native/cuda/GroupedBlas.cpp``, ``GroupedMMUtils.h``, and
+    ``bf16bf16_grouped_gemm_impl_sm90_sm100`` in ``GroupMM.cu``. Other cards and dtypes multiply one group after the
+    other (``_grouped_mm_fallback``).
     """
-    a, offsets = args[0], kwargs.get("offs", args[2] if len(args) > 2 else None)
-    if a.dtype != torch.bfloat16 or device.card.capability[0] not in (9, 10):
+    del bias  # not supported by torch either
+    dtype = out_dtype or a.dtype
+    rows, columns = a.size(-2), b.size(-1)
+    step = -(-columns // (16 // dtype.itemsize)) * (16 // dtype.itemsize)
+    if a.dim() != b.dim():
+        output = device.empty((rows, columns), (step, 1), dtype)
+    else:
+        batch = a.size(0) if a.dim() == 3 or offs is None else offs.size(0)
+        output = device.empty((batch, rows, columns), (rows * step, step, 1), dtype)
+    if not a.dtype == b.dtype == dtype == torch.bfloat16 or device.card.capability[0] not in (9, 10):
         device.libraries.cublas()
-        return
-    groups = offsets.numel() if offsets is not None else a.size(0)
+        return output
+    groups = offs.numel() if offs is not None else a.size(0)
     pointers = -(-groups // 2) * 2 * 3 * 8
     arguments = device.temporary(pointers + groups * (3 * 8 + 3 * 4))
     device.temporary(device.card.multiprocessors * 4 * 128).free()
     arguments.free()
+    return output
