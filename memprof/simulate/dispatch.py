@@ -7,12 +7,14 @@ allocate their output and call the ``out`` variant, as the CUDA kernels do.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from memprof.errors import UnsupportedError
+from memprof.simulate.cuda_kernels import COMPOSITE_KEYS, replace_cuda_kernels
 from memprof.simulate.kernels import COMPOSITE, KERNELS, PLAIN, TEMPORARIES
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ class Dispatcher:
         self._device = device
         self._schemas: dict[Op, _Schema] = {}
         self._shapes: dict[Any, Any] = {}
+        self._aten: Any = None
         self._libraries: list[Any] = []
 
     def install(self) -> None:
@@ -63,18 +66,25 @@ class Dispatcher:
         library: Any = torch.library.Library
         fallback = library("_", "IMPL")
         fallback.fallback(self.run, "CUDA")
-        aten = library("aten", "IMPL")
-        self._libraries += [fallback, aten]
-        for name in sorted({*COMPOSITE, *(full.removeprefix("aten::") for full in KERNELS)}):
-            op = _find(name)
-            full = f"aten::{name}"
-            keys = ("CompositeExplicitAutograd", "CompositeImplicitAutograd", "CompositeExplicitAutogradNonFunctional")
-            if name in COMPOSITE or any(torch._C._dispatch_has_kernel_for_dispatch_key(full, key) for key in keys):
-                aten.impl(name, _bind(self.run, op), "CUDA")
+        self._aten = library("aten", "IMPL")
+        registered = set()
+        has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch says once that a kernel of a CUDA build was replaced
+            for name in sorted({*COMPOSITE, *(full.removeprefix("aten::") for full in KERNELS)}):
+                full = f"aten::{name}"
+                op = _find(name)
+                if op is None:
+                    continue
+                if name in COMPOSITE or any(has_kernel(full, key) for key in COMPOSITE_KEYS):
+                    self._aten.impl(name, _bind(self.run, op), "CUDA", allow_override=True)
+                    registered.add(full)
+        self._libraries += [fallback, self._aten, *replace_cuda_kernels(self.run, registered)]
 
     def add(self, name: str, function: Any, key: str) -> None:
         """Register `function` for one op and dispatch key."""
-        self._libraries[1].impl(name, function, key)
+        if _find(name) is not None:
+            self._aten.impl(name, function, key, allow_override=True)
 
     def run(self, op: Op, *args: Any, **kwargs: Any) -> Any:
         """Run one op."""
@@ -205,9 +215,9 @@ class Dispatcher:
 
 
 def _find(name: str) -> Op:
+    """Return an op; None if this torch does not have it."""
     packet, _, overload = name.partition(".")
-    op: Op = getattr(getattr(torch.ops.aten, packet), overload or "default")
-    return op
+    return getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
 
 
 def _bind(run: Any, op: Op) -> Any:

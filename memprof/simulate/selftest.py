@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from memprof.errors import UnsupportedError
+from memprof.simulate.support import advice
 from memprof.trace.model import Action
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ _EXPECTED = (
     524288,  # optimizer
 )
 """Allocations of `step` in order; recorded on an H200 where both workspaces existed already."""
-_ADVICE = "install torch==2.13.0 from https://download.pytorch.org/whl/cpu into a fresh environment"
 
 
 def step() -> None:
@@ -60,15 +60,15 @@ def self_test(device: Device) -> None:
     try:
         step()
     except Exception as error:
-        raise UnsupportedError(f"the simulated device does not work with this torch ({error}); {_ADVICE}") from error
+        raise UnsupportedError(f"the simulated device does not work with this torch ({error}); {advice()}") from error
     gc.collect()
     trace = device.memory.allocator.trace
     sizes = tuple(trace.size[row] for row in range(len(trace)) if trace.action[row] == Action.ALLOC)
     workspace = device.card.cublas_workspace_bytes
     sizes = tuple(_WORKSPACE if size == workspace else size for size in sizes)
     if sizes != _EXPECTED:
-        raise UnsupportedError(f"a training step allocates {sizes} here and not {_EXPECTED}; {_ADVICE}")
+        raise UnsupportedError(f"a training step allocates {sizes} here and not {_EXPECTED}; {advice()}")
     left = sum(block.size for block in device.memory.allocator.allocated.values())
     if left != 2 * workspace:
-        raise UnsupportedError(f"{left} bytes are allocated after a step instead of {2 * workspace}; {_ADVICE}")
+        raise UnsupportedError(f"{left} bytes are allocated after a step instead of {2 * workspace}; {advice()}")
     device.reset()

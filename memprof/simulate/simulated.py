@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from memprof.allocator.conf import parse_alloc_conf
 from memprof.allocator.driver import AddressOrder
 from memprof.allocator.snapshot import device_trace
@@ -20,7 +22,7 @@ from memprof.simulate.registration import register_device
 from memprof.simulate.runtime import CUDA_VERSION, CUDNN_VERSION, install_runtime
 from memprof.simulate.selftest import self_test
 from memprof.simulate.settings import settings_of_environment
-from memprof.simulate.support import TORCH_VERSION, check_support
+from memprof.simulate.support import check_support
 
 if TYPE_CHECKING:
     from memprof.simulate.bitsandbytes_library import NativeLibrary
@@ -103,7 +105,7 @@ class SimulatedDevice:
             "capability": "{}.{}".format(*card.capability),
             "multiprocessors": card.multiprocessors,
             "measured": card.measured,
-            "torch": TORCH_VERSION,
+            "torch": torch.__version__,
             "cuda": CUDA_VERSION,
             "caveats": [
                 {"kind": c.kind, "what": c.what, "where": c.where, "count": c.count, "bytes": c.bytes}

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from memprof.errors import UnsupportedError
+from memprof.simulate.support import advice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -193,7 +194,7 @@ def _dropping_function() -> tuple[int, int]:
         interpreter = library._Z16getPyInterpreterv
     except (AttributeError, ValueError) as error:
         raise UnsupportedError(
-            f"torch {torch.__version__} does not export what the simulated device needs ({error}); use 2.13.0"
+            f"torch {torch.__version__} does not export what the simulated device needs ({error}); {advice()}"
         ) from error
     interpreter.restype = ctypes.c_void_p
     function = (ctypes.c_void_p * (_DISPOSE + 1)).from_address(table)[_DISPOSE]
