@@ -190,12 +190,12 @@ def vgg16_norms_fp32_checkpointed() -> None:
     inputs = 3
     for width, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
         for _ in range(count):
-            layers += [nn.Conv2d(inputs, width, 3, 1, 1), nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
+            layers += [nn.Conv2d(inputs, width, 3, 1, 1), nn.BatchNorm2d(width), nn.ReLU()]
             inputs = width
         layers.append(nn.MaxPool2d(2))
     body = nn.Sequential(*layers).cuda()
     head = nn.Sequential(
-        nn.Flatten(), nn.Linear(512 * 16, 2048), nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(2048, 100)
+        nn.Flatten(), nn.Linear(512 * 16, 2048), nn.ReLU(), nn.Dropout(), nn.Linear(2048, 100)
     ).cuda()
     model = nn.ModuleList([body, head])
 
