@@ -11,8 +11,18 @@ from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
+from memprof.capture.choices import check_device
 from memprof.errors import MemprofError, UsageError
-from memprof.options import LABELS, AsJson, capture_options, recipe_options, split_options
+from memprof.options import (
+    AsJson,
+    Labels,
+    MaxEntries,
+    Stacks,
+    capture_options,
+    path,
+    recipe_options,
+    split_options,
+)
 
 __all__ = ["app", "main"]
 
@@ -95,10 +105,12 @@ def _root(
 
 @app.command(epilog="Example:  memprof breakdown run.pickle --at step:1 --by module")
 def breakdown(
-    file: Annotated[Path, typer.Argument(help="A snapshot: memprof's run.pickle, or anybody's torch snapshot.")],
+    file: Annotated[
+        Path, typer.Argument(parser=path, help="A snapshot: memprof's run.pickle, or anybody's torch snapshot.")
+    ],
     at: Annotated[str, typer.Option(help="Moment: peak, end, oom, event:N or step:N (peak within the step).")] = "peak",
     by: Annotated[str | None, typer.Option(help="Also list by module, op, dtype, shape, parameter or stack.")] = None,
-    device: Annotated[int | None, typer.Option(help="Only this device.")] = None,
+    device: Annotated[int | None, typer.Option(min=0, help="Only this device.")] = None,
     top: Annotated[int, typer.Option(min=0, help="How many of the largest allocations to list.")] = 10,
     alloc_conf: Annotated[
         str | None,
@@ -119,7 +131,7 @@ def breakdown(
 @app.command(epilog="Example:  memprof capture --mbs 16 --quant bnb.nf4 --precision 16-mixed --simulate t4")
 @capture_options
 def capture(
-    output: Annotated[Path, typer.Option("--output", "-o", help="File to write.")] = Path("run.pickle"),
+    output: Annotated[Path, typer.Option("--output", "-o", parser=path, help="File to write.")] = Path("run.pickle"),
     model: Annotated[str, typer.Option(help="Any model that litgpt has a configuration for.")] = "pythia-70m",
     quant: Annotated[str, typer.Option(help=QUANTIZATIONS)] = "none",
     precision: Annotated[str, typer.Option(help=PRECISIONS)] = "16-mixed",
@@ -160,7 +172,9 @@ def capture(
 )
 def run(
     script: Annotated[list[str], typer.Argument(help="A script, or with -m a module, and its own arguments.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="File to write; one a rank.")] = Path("run.pickle"),
+    output: Annotated[Path, typer.Option("--output", "-o", parser=path, help="File to write; one a rank.")] = Path(
+        "run.pickle"
+    ),
     module: Annotated[bool, typer.Option("-m", help="The script is the name of a module.")] = False,
     steps: Annotated[
         str | None,
@@ -180,10 +194,12 @@ def run(
     profile_stacks: Annotated[
         bool, typer.Option("--profile-stacks", help="Python's calls too: a larger and slower profile.")
     ] = False,
-    device: Annotated[str, typer.Option(help="auto (CUDA if there is one, else the CPU), cuda or cpu.")] = "auto",
-    labels: Annotated[str, typer.Option(help=LABELS)] = "full",
-    stacks: Annotated[str, typer.Option(help="python, or all (with C++ frames; CUDA only).")] = "python",
-    max_entries: Annotated[int, typer.Option(help="Entries kept; older ones are lost (CUDA only).")] = 2_000_000,
+    device: Annotated[
+        str, typer.Option(callback=check_device, help="auto (CUDA if there is one, else the CPU), cuda or cpu.")
+    ] = "auto",
+    labels: Labels = "full",
+    stacks: Stacks = "python",
+    max_entries: MaxEntries = 2_000_000,
     absolute_paths: Annotated[bool, typer.Option(help="Keep file names as they are, home directory and all.")] = False,
 ) -> None:
     """Run a training script, unmodified, and record its memory; options of memprof stand before the script."""
@@ -210,7 +226,9 @@ def run(
 @app.command(epilog="Example:  memprof sweep --mbs 1,2,4,8,16,32 --quant none,bnb.nf4 --simulate t4 -o sweep")
 @capture_options
 def sweep(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Directory for one file a point and sweep.json.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", parser=path, help="Directory for one file a point and sweep.json.")
+    ],
     model: Annotated[str, typer.Option(help="Models, with commas between.")] = "pythia-70m",
     quant: Annotated[str, typer.Option(help=f"With commas between: {QUANTIZATIONS}")] = "none",
     precision: Annotated[str, typer.Option(help=f"With commas between: {PRECISIONS}")] = "16-mixed",
@@ -275,9 +293,10 @@ def check(
         typer.Option(help="15GB (of reserved), or NAME=SIZE: allocated, reserved, device or a category. Repeatable."),
     ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Keep the capture in this file.", show_default=False)
+        Path | None,
+        typer.Option("--output", "-o", parser=path, help="Keep the capture in this file.", show_default=False),
     ] = None,
-    device: Annotated[int | None, typer.Option(help="Only this device.", show_default=False)] = None,
+    device: Annotated[int | None, typer.Option(min=0, help="Only this device.", show_default=False)] = None,
     top: Annotated[int, typer.Option(min=0, help="Of what went over, how many of its causes to list.")] = 10,
     as_json: AsJson = False,
 ) -> None:
@@ -289,7 +308,9 @@ def check(
 
 @app.command(epilog="Example:  memprof growth sweep --by op")
 def growth(
-    folder: Annotated[Path, typer.Argument(help="Directory of a sweep, or of captures that differ in one setting.")],
+    folder: Annotated[
+        Path, typer.Argument(parser=path, help="Directory of a sweep, or of captures that differ in one setting.")
+    ],
     over: Annotated[
         str | None, typer.Option(help="mbs or seq; without it, the one that has more values.", show_default=False)
     ] = None,
@@ -306,7 +327,7 @@ def growth(
 
 @app.command(epilog="Example:  memprof fixes sweep")
 def fixes(
-    folder: Annotated[Path, typer.Argument(help="Directory of a sweep with --fix none and others.")],
+    folder: Annotated[Path, typer.Argument(parser=path, help="Directory of a sweep with --fix none and others.")],
     as_json: AsJson = False,
 ) -> None:
     """Say what each fix of a sweep saves: as the runs without it predict, and as the runs with it show."""
@@ -317,12 +338,12 @@ def fixes(
 
 @app.command(epilog="Example:  memprof compare plain.pickle nf4.pickle --by op")
 def compare(
-    a: Annotated[Path, typer.Argument(help="A snapshot.")],
-    b: Annotated[Path, typer.Argument(help="Another snapshot.")],
+    a: Annotated[Path, typer.Argument(parser=path, help="A snapshot.")],
+    b: Annotated[Path, typer.Argument(parser=path, help="Another snapshot.")],
     by: Annotated[
         str | None, typer.Option(help="Group the rows by category, module, op or dtype.", show_default=False)
     ] = None,
-    device: Annotated[int | None, typer.Option(help="Only this device, in both.")] = None,
+    device: Annotated[int | None, typer.Option(min=0, help="Only this device, in both.")] = None,
     top: Annotated[int, typer.Option(min=0, help="How many rows to show.")] = 15,
     as_json: AsJson = False,
 ) -> None:
@@ -334,8 +355,8 @@ def compare(
 
 @app.command(epilog="Example:  memprof report run.pickle -o report.html")
 def report(
-    source: Annotated[Path, typer.Argument(help="A snapshot, or a directory that memprof sweep wrote.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="File to write.")] = Path("report.html"),
+    source: Annotated[Path, typer.Argument(parser=path, help="A snapshot, or a directory that memprof sweep wrote.")],
+    output: Annotated[Path, typer.Option("--output", "-o", parser=path, help="File to write.")] = Path("report.html"),
 ) -> None:
     """Write one HTML page that needs nothing else: timeline and breakdown of a snapshot, or growth of a sweep."""
     from memprof.commands.report import run
@@ -345,7 +366,7 @@ def report(
 
 @app.command(epilog="Example:  memprof explain run.pickle")
 def explain(
-    source: Annotated[Path, typer.Argument(help="A snapshot, or a directory that memprof sweep wrote.")],
+    source: Annotated[Path, typer.Argument(parser=path, help="A snapshot, or a directory that memprof sweep wrote.")],
     as_json: AsJson = False,
 ) -> None:
     """Name the causes of memory that memprof knows: each with its bytes, its evidence, and what to change."""
@@ -356,10 +377,14 @@ def explain(
 
 @app.command(epilog="Example:  memprof profile run.trace.json.gz")
 def profile(
-    file: Annotated[Path, typer.Argument(help="What memprof capture --profile, or torch.profiler, wrote.")],
+    file: Annotated[
+        Path, typer.Argument(parser=path, help="What memprof capture --profile, or torch.profiler, wrote.")
+    ],
     snapshot: Annotated[
         Path | None,
-        typer.Option(help="Snapshot of the same run; the one beside the profile otherwise.", show_default=False),
+        typer.Option(
+            parser=path, help="Snapshot of the same run; the one beside the profile otherwise.", show_default=False
+        ),
     ] = None,
     top: Annotated[int, typer.Option(min=0, help="How many modules, ops and kernels to list.")] = 15,
     as_json: AsJson = False,
@@ -372,8 +397,10 @@ def profile(
 
 @app.command(epilog="Example:  memprof scrub run.pickle public.pickle")
 def scrub(
-    source: Annotated[Path, typer.Argument(help="A snapshot, memprof's or anybody's.")],
-    target: Annotated[Path, typer.Argument(help="File to write: a plain pickle that any snapshot viewer opens.")],
+    source: Annotated[Path, typer.Argument(parser=path, help="A snapshot, memprof's or anybody's.")],
+    target: Annotated[
+        Path, typer.Argument(parser=path, help="File to write: a plain pickle that any snapshot viewer opens.")
+    ],
 ) -> None:
     """Remove paths, user and host names from a snapshot, so that it can be shown; every number stays."""
     from memprof.commands.scrub import run

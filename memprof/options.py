@@ -12,22 +12,45 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from memprof.capture.choices import check_device, check_labels, check_max_entries, check_stacks
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
-    "LABELS",
     "RECIPE_DEFAULTS",
     "RECORDER_OPTIONS",
     "AsJson",
+    "Labels",
+    "MaxEntries",
+    "Stacks",
     "capture_options",
+    "path",
     "recipe_options",
     "split_options",
 ]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON instead of tables.")]
-LABELS = "What each allocation is for: full, light (less time, and rules for what it does not see; CUDA only) or none."
+Labels = Annotated[
+    str,
+    typer.Option(
+        callback=check_labels,
+        help="What each allocation is for: full, light (less time, and rules for what it does not see; CUDA only) or "
+        "none.",
+    ),
+]
+Stacks = Annotated[str, typer.Option(callback=check_stacks, help="python, or all (with C++ frames; CUDA only).")]
+MaxEntries = Annotated[
+    int, typer.Option(callback=check_max_entries, help="Entries kept; older ones are lost beyond it (CUDA only).")
+]
 Command = TypeVar("Command", bound="Callable[..., None]")
+
+
+def path(text: str) -> Path:
+    """Read a path; a name that is empty, as a script's unset variable leaves it, is refused."""
+    if not str(text):
+        raise typer.BadParameter("an empty name")
+    return Path(text)
 
 
 def _of_the_recipe(
@@ -52,10 +75,14 @@ def _of_the_recipe(
         int, typer.Option(help="Tokens over which the loss is taken at a time where logits are one tensor; 0 for all.")
     ] = 128,
     checkpoint_dir: Annotated[
-        Path | None, typer.Option(help="Directory with lit_model.pth; else random weights.")
+        Path | None, typer.Option(parser=path, help="Directory with lit_model.pth; else random weights.")
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="JSON file in Alpaca's format; else random tokens.")] = None,
-    tokenizer_dir: Annotated[Path | None, typer.Option(help="Directory of the tokenizer for --data.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(parser=path, help="JSON file in Alpaca's format; else random tokens.")
+    ] = None,
+    tokenizer_dir: Annotated[
+        Path | None, typer.Option(parser=path, help="Directory of the tokenizer for --data.")
+    ] = None,
     matmul_4bit: Annotated[
         str | None, typer.Option("--matmul-4bit", help="2023: 4-bit layers compute as bitsandbytes 0.41 did.")
     ] = None,
@@ -71,16 +98,15 @@ def _of_the_recipe(
 def _of_the_recorder(
     *,
     device: Annotated[
-        str, typer.Option(help="auto (CUDA if there is one, else a simulated H200), cuda or cpu.")
+        str,
+        typer.Option(callback=check_device, help="auto (CUDA if there is one, else a simulated H200), cuda or cpu."),
     ] = "auto",
     simulate: Annotated[
         str | None, typer.Option(metavar="CARD", help="Run on a CUDA device that is not there, such as t4.")
     ] = None,
-    labels: Annotated[str, typer.Option(help=LABELS)] = "full",
-    stacks: Annotated[str, typer.Option(help="python, or all (with C++ frames; CUDA only).")] = "python",
-    max_entries: Annotated[
-        int, typer.Option(help="Entries kept; older ones are lost beyond it (CUDA only).")
-    ] = 2_000_000,
+    labels: Labels = "full",
+    stacks: Stacks = "python",
+    max_entries: MaxEntries = 2_000_000,
     absolute_paths: Annotated[bool, typer.Option(help="Keep file names as they are, home directory and all.")] = False,
 ) -> None:
     """Declare the options of the recorder."""

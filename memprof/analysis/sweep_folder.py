@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memprof.analysis.sweep import Point, point_of
-from memprof.errors import InputError, MemprofError
+from memprof.errors import InputError, MemprofError, UsageError
 from memprof.trace import load
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def plan(varied: Mapping[str, str], fixed: Mapping[str, Any]) -> tuple[Planned, 
 
     Raises
     ------
-    InputError
+    UsageError
         If an axis has no value, or one that should be a number is none.
 
     """
@@ -81,19 +81,19 @@ def plan(varied: Mapping[str, str], fixed: Mapping[str, Any]) -> tuple[Planned, 
             chosen["fix"] = fix
         points.append(Planned(file=f"{name}.pickle", config={**chosen, **fixed}))
     if len(points) > MOST_POINTS:
-        raise InputError(f"a sweep of {len(points):,} points is more than {MOST_POINTS:,}: give fewer values")
+        raise UsageError(f"a sweep of {len(points):,} points is more than {MOST_POINTS:,}: give fewer values")
     return tuple(points)
 
 
 def _values(axis: str, text: str) -> list[Any]:
     parts = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not parts:
-        raise InputError(f"--{axis} {text!r} names no value: give one or more, with commas between")
+        raise UsageError(f"--{axis} {text!r} names no value: give one or more, with commas between")
     if axis not in NUMBERS:
         return parts
     for part in parts:
         if not re.fullmatch(r"\d{1,9}", part) or int(part) < 1:
-            raise InputError(f"--{axis} {text}: {part!r} is no whole number from 1 on")
+            raise UsageError(f"--{axis} {text}: {part!r} is no whole number from 1 on")
     return sorted({int(part) for part in parts})
 
 

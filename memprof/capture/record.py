@@ -81,8 +81,12 @@ def record(
 
     Raises
     ------
+    UsageError
+        If an option has a value that it cannot have.
     CaptureError
-        If something is already being recorded, an option is wrong, or the file cannot be written.
+        If something is already being recorded, or this torch cannot record what was asked for.
+    OutputError
+        If the file cannot be written.
     InputError
         If `made_by` is not made of plain values, or names a setting that memprof calculates with and is no number.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from memprof.errors import CaptureError
+from memprof.errors import UsageError
 
 __all__ = ["RecordedSteps"]
 
@@ -25,18 +25,18 @@ class RecordedSteps:
 
         Raises
         ------
-        CaptureError
+        UsageError
             If it is neither, or empty.
         """
         if text is None:
             return cls()
         match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", str(text))
         if match is None or (match[2] is not None and int(match[1]) > int(match[2])):
-            raise CaptureError(f"--steps {text}: give how many, such as 2, or a range counted from 0, such as 10-12")
+            raise UsageError(f"--steps {text}: give how many, such as 2, or a range counted from 0, such as 10-12")
         if match[2] is not None:
             return cls(first=int(match[1]), last=int(match[2]))
         if not int(match[1]):
-            raise CaptureError(f"--steps {text}: must be at least 1")
+            raise UsageError(f"--steps {text}: must be at least 1")
         return cls(last=int(match[1]) - 1)
 
     def __str__(self) -> str:

@@ -57,8 +57,12 @@ def capture(
 
     Raises
     ------
+    UsageError
+        If an option has a value that it cannot have.
     CaptureError
-        If the run cannot work as asked, or the file cannot be written.
+        If the run cannot work as asked.
+    OutputError
+        If the file cannot be written.
     """
     recorded = choose_device(device)
     session = Session(recorded, labels=labels, stacks=stacks, max_entries=max_entries, profile=profile)

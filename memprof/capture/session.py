@@ -14,6 +14,7 @@ import torch
 
 from memprof import __version__
 from memprof.capture.assemble import add_labels, peak_of
+from memprof.capture.choices import check_device, check_labels, check_max_entries, check_stacks
 from memprof.capture.devices import CpuDevice, CudaDevice
 from memprof.capture.environment import describe_environment
 from memprof.capture.notes import NotePen, timeline_of
@@ -22,7 +23,7 @@ from memprof.capture.pens import ProfilerPen
 from memprof.capture.profiler import read_timeline
 from memprof.capture.step_profilers import StepProfilers
 from memprof.capture.trace_file import ExportedTrace, trace_path
-from memprof.errors import CaptureError
+from memprof.errors import OutputError, UsageError
 from memprof.trace.writer import write_snapshot
 
 if TYPE_CHECKING:
@@ -85,8 +86,10 @@ class Session:
 
     Raises
     ------
+    UsageError
+        If an option has a value that it cannot have.
     CaptureError
-        If an option is wrong, or this torch cannot record light labels.
+        If this torch cannot record light labels.
     """
 
     def __init__(
@@ -98,12 +101,10 @@ class Session:
         max_entries: int,
         profile: ProfiledSteps | None = None,
     ) -> None:
-        if stacks not in ("python", "all"):
-            raise CaptureError(f"--stacks {stacks}: unknown; it can be python or all")
-        if max_entries < 1:
-            raise CaptureError(f"--max-entries {max_entries}: must be at least 1")
-        if labels not in (True, False, "none", "light", "full"):
-            raise CaptureError(f"--labels {labels}: unknown; it can be none, light or full")
+        check_stacks(stacks)
+        check_max_entries(max_entries)
+        if not isinstance(labels, bool):
+            check_labels(labels)
         self.device = device
         self.labels = labels not in (False, "none")
         """Whether there are any."""
@@ -240,14 +241,18 @@ def check_output(output: str | Path) -> Path:
 
     Raises
     ------
-    CaptureError
+    UsageError
+        If it is empty.
+    OutputError
         If it is a directory, or in none, or in one that nothing can be written to.
     """
+    if not os.fspath(output):
+        raise UsageError("-o '': an empty name; give the name of a file")
     path = Path(output)
     if path.is_dir() or not path.parent.is_dir():
-        raise CaptureError(f"-o {output}: give the name of a file in a directory that exists")
+        raise OutputError(f"-o {output}: give the name of a file in a directory that exists")
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise CaptureError(f"-o {output}: {path.parent} cannot be written to; give a file in a directory that can")
+        raise OutputError(f"-o {output}: {path.parent} cannot be written to; give a file in a directory that can")
     return path
 
 
@@ -255,13 +260,9 @@ def choose_device(device: str | RecordedDevice) -> RecordedDevice:
     """Return the device called cuda, cpu or auto (CUDA where there is one); any other kind of device as it is."""
     if not isinstance(device, str):
         return device
-    if device == "auto":
+    if check_device(device) == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda":
-        return CudaDevice()
-    if device == "cpu":
-        return CpuDevice()
-    raise CaptureError(f"--device {device}: unknown; it can be auto, cuda or cpu")
+    return CudaDevice() if device == "cuda" else CpuDevice()
 
 
 def ran_out(error: BaseException | None) -> bool:

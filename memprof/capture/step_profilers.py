@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, record_function
 
 from memprof.capture.profiler import profiled
 from memprof.capture.trace_file import ExportedTrace
-from memprof.errors import CaptureError
+from memprof.errors import UsageError
 
 if TYPE_CHECKING:
     from torch.profiler import profile
@@ -40,7 +40,7 @@ def chosen_steps(text: str | None, steps: int | None, *, stacks: bool) -> Profil
 
     Raises
     ------
-    CaptureError
+    UsageError
         If it is neither, or the run has no such step.
     """
     if text is None:
@@ -48,13 +48,13 @@ def chosen_steps(text: str | None, steps: int | None, *, stacks: bool) -> Profil
         return ProfiledSteps(first=step, last=step, stacks=stacks)
     match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", text)
     if match is None or int(match[1]) > int(match[2] or match[1]):
-        raise CaptureError(f"--profile-steps {text}: give a step, such as 1, or a range, such as 1-3, counted from 0")
+        raise UsageError(f"--profile-steps {text}: give a step, such as 1, or a range, such as 1-3, counted from 0")
     chosen = ProfiledSteps(first=int(match[1]), last=int(match[2] or match[1]), stacks=stacks)
     if steps is None:
         if not chosen.first:
-            raise CaptureError(f"--profile-steps {text}: where step 0 begins is not known; begin with 1 or later")
+            raise UsageError(f"--profile-steps {text}: where step 0 begins is not known; begin with 1 or later")
     elif chosen.last >= steps:
-        raise CaptureError(f"--profile-steps {text}: the run has steps 0 to {steps - 1}")
+        raise UsageError(f"--profile-steps {text}: the run has steps 0 to {steps - 1}")
     return chosen
 
 

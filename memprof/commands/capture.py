@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from memprof.atomic import check_writable
 from memprof.commands.simulated import card_to_simulate, inside_simulation, run_in_child, simulated_device
-from memprof.errors import CaptureError, UsageError
+from memprof.errors import CaptureError
 from memprof.options import RECIPE_DEFAULTS
 from memprof.simulate.cards import card_named
 
@@ -52,6 +53,8 @@ def run(
     card = card_to_simulate(device, simulate, as_json=as_json)
     if card is not None and not inside_simulation():
         run_in_child(card)
+    # It would say at the top of the report that triton, which a run of these recipes does not need, is not there.
+    logging.getLogger("torch.utils.flop_counter").setLevel(logging.ERROR)
     try:
         import torch  # noqa: F401 - looked for first, so that its absence is told in one line
 
@@ -65,10 +68,7 @@ def run(
     from memprof.report.progress import steps
 
     on = device if card is None else simulated_device(card)
-    try:
-        config = make_recipe(str(settings["recipe"]), settings_for(settings, RECIPE_DEFAULTS))
-    except CaptureError as error:
-        raise UsageError(str(error)) from None  # nothing ran yet: it is an option's value
+    config = make_recipe(str(settings["recipe"]), settings_for(settings, RECIPE_DEFAULTS))
     with steps() as tell:
         result = capture(
             config,

@@ -130,11 +130,7 @@ def _checked(settings: Mapping[str, Any], over: str, up_to: int | None) -> tuple
         raise UsageError(f"--up-to {up_to}: must be at least {first}")
     other = {"mbs": 1, "seq": 1037}
     filled = {name: other[name] if name in other and value is None else value for name, value in settings.items()}
-    try:
-        fixed = settings_for({**filled, over: first}, RECIPE_DEFAULTS)
-    except CaptureError as error:
-        raise UsageError(str(error)) from None
-    return str(settings["recipe"]), fixed, first
+    return str(settings["recipe"]), settings_for({**filled, over: first}, RECIPE_DEFAULTS), first
 
 
 def _card_fit(card: Card, found: Found, caveats: tuple[Mapping[str, Any], ...], limited_by: str) -> CardFit:

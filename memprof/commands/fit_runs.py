@@ -1,4 +1,4 @@
-"""What ``memprof fit`` asks of a simulating process: how far a recipe goes, and what one run of it needs of a card."""
+"""What is asked of a simulating process: which settings a recipe takes, how far, and what one run needs of a card."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import time
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from memprof.errors import CaptureError, UsageError
+from memprof.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["limit", "need"]
+__all__ = ["limit", "need", "refusals"]
 
 ENDLESS = 1 << 46
 """Bytes of memory of the card that runs are simulated on, so that each shows all that it needs."""
@@ -24,19 +24,30 @@ def limit(recipe: str, settings: Mapping[str, Any], over: str, first: int) -> di
     """Return the largest size that the recipe takes."""
     from memprof.recipes.registry import make_recipe
 
-    try:
-        make_recipe(recipe, {**settings, over: first})
-    except CaptureError as error:
-        raise UsageError(str(error)) from None  # nothing ran yet: it is an option's value
+    make_recipe(recipe, {**settings, over: first})
     low, high = first, LIMITS[over] + 1
     while high - low > 1:
         middle = (low + high) // 2
         try:
             make_recipe(recipe, {**settings, over: middle})
             low = middle
-        except CaptureError:
+        except UsageError:
             high = middle
     return {"limit": low}
+
+
+def refusals(recipe: str, points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Say of each point, which is settings of the recipe, why the recipe does not take it; None where it does."""
+    from memprof.recipes.registry import make_recipe
+
+    said: list[str | None] = []
+    for point in points:
+        try:
+            make_recipe(recipe, point)
+            said.append(None)
+        except UsageError as error:  # noqa: PERF203 - each point has its own
+            said.append(str(error))
+    return {"refusals": said}
 
 
 def need(card: str, recipe: str, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,8 +40,10 @@ class Simulations:
         """Do nothing: the process was started."""
         return self
 
-    def __exit__(self, *_error: object) -> None:
-        """End it."""
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+        """End it; at once where something went wrong, or Ctrl-C was pressed."""
+        if kind is not None:
+            self.kill()
         self.close()
 
     def close(self) -> None:

@@ -51,7 +51,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         return _load(**request)
     if do == "capture":
         return _forked(lambda: _capture(**request), None)
-    work = fit_runs.limit if do == "limit" else fit_runs.need
+    work: Callable[..., dict[str, Any]] = getattr(fit_runs, do)
     return _forked(lambda: work(**request), PATIENCE)
 
 

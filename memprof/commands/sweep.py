@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from memprof.analysis.growth import measure_growth
 from memprof.analysis.sweep import Point, point_of
-from memprof.analysis.sweep_folder import SWEEP_FILE, differences, plan
+from memprof.analysis.sweep_folder import AXES, SWEEP_FILE, differences, plan
 from memprof.atomic import write_whole
 from memprof.commands.growth import read_watched
 from memprof.commands.simulated import card_to_simulate
 from memprof.commands.sweep_children import FreshChildren, WarmChildren
-from memprof.errors import CaptureError, MemprofError
+from memprof.errors import CaptureError, MemprofError, UsageError
 from memprof.options import RECIPE_DEFAULTS
 from memprof.recipes.registry import settings_for
 from memprof.report.as_json import to_text
@@ -151,6 +151,7 @@ def _capture_all(
     ):
         futures: dict[Future[Point], Planned] = {}
         try:
+            _check_values(wanted, children)
             for each in wanted:
                 futures[pool.submit(_capture, each, recorder, folder, children, progress)] = each
             for future in as_completed(futures):
@@ -176,6 +177,29 @@ def _children(wanted: Sequence[Planned], recorder: Mapping[str, Any]) -> Childre
     return WarmChildren(
         recorder["simulate"], {"recipe": first["recipe"], "quants": quants, "optimizer": first["optimizer"]}
     )
+
+
+def _check_values(wanted: Sequence[Planned], children: Children) -> None:
+    """Refuse a value of an axis with which no point is possible, before anything runs.
+
+    A combination that a recipe refuses, of values that it takes in others, becomes a point that failed.
+    """
+    if not wanted:
+        return
+    configs = [{name: value for name, value in each.config.items() if name != "recipe"} for each in wanted]
+    try:
+        said = children.refusals(str(wanted[0].config["recipe"]), configs)
+    except UsageError:
+        raise
+    except MemprofError:
+        return  # what is missing or broken here is told by the points
+    for axis in (*AXES, "fix"):
+        reasons: dict[Any, list[str | None]] = {}
+        for config, reason in zip(configs, said, strict=True):
+            reasons.setdefault(config.get(axis), []).append(reason)
+        for given in reasons.values():
+            if all(given):
+                raise UsageError(str(given[0]))
 
 
 def _capture(

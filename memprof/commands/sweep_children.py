@@ -52,6 +52,9 @@ class Children(Protocol):
     def capture(self, file: Path, settings: Mapping[str, Any]) -> str | None:
         """Run one capture to its end; return None if it wrote `file`, else the reason in one line."""
 
+    def refusals(self, recipe: str, points: Sequence[Mapping[str, Any]]) -> list[str | None]:
+        """Say of each point, which is settings of `recipe`, why the recipe does not take it; None where it does."""
+
     def end(self) -> None:
         """End every capture that runs, start no more, and leave no half file of them. Harmless when nothing runs."""
 
@@ -89,6 +92,11 @@ class FreshChildren:
         if self.ended:
             return "interrupted"
         return _reason(process.returncode, errors.decode("utf-8", "replace"))
+
+    def refusals(self, recipe: str, points: Sequence[Mapping[str, Any]]) -> list[str | None]:
+        """Say of each point why the recipe does not take it. In a process that ends: torch may take memory of a GPU."""
+        with Simulations() as process:
+            return _refusals(process, recipe, points)
 
     def end(self) -> None:
         """End every capture that runs, start no more, and leave no half file of them."""
@@ -147,6 +155,13 @@ class WarmChildren:
                     self._waiting.append(process)
         return None
 
+    def refusals(self, recipe: str, points: Sequence[Mapping[str, Any]]) -> list[str | None]:
+        """Say of each point why the recipe does not take it; the process that says so then waits for the captures."""
+        process = Simulations()
+        self._waiting.append(process)
+        process.ask("load", **self._load)
+        return _refusals(process, recipe, points)
+
     def end(self) -> None:
         """End every process, start no more, and leave no half file of them."""
         with self._lock:
@@ -156,6 +171,10 @@ class WarmChildren:
             process.kill()
         for file in running.values():
             _remove_parts(file)
+
+
+def _refusals(process: Simulations, recipe: str, points: Sequence[Mapping[str, Any]]) -> list[str | None]:
+    return list(process.ask("refusals", recipe=recipe, points=points)["refusals"])
 
 
 def _words(file: Path, settings: Mapping[str, Any]) -> Sequence[str]:

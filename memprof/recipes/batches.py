@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memprof.errors import CaptureError
+from memprof.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ def alpaca_batches(path: Path, tokenizer_dir: Path, mbs: int, seq: int, device: 
 
     Raises
     ------
-    CaptureError
+    InputError
         If the file is not a JSON list of objects with ``instruction`` and ``output``, or the tokenizer cannot be read.
     """
     samples = _samples(path)
@@ -75,9 +75,9 @@ def _samples(path: Path) -> list[dict[str, Any]]:
         with path.open(encoding="utf-8") as file:
             samples = json.load(file)
     except OSError as error:
-        raise CaptureError(f"--data {path}: {error.strerror}; give a JSON file in Alpaca's format") from None
+        raise InputError(f"--data {path}: {error.strerror}; give a JSON file in Alpaca's format") from None
     except ValueError as error:
-        raise CaptureError(f"--data {path}: not JSON ({error}); give a JSON file in Alpaca's format") from None
+        raise InputError(f"--data {path}: not JSON ({error}); give a JSON file in Alpaca's format") from None
     fine = (
         isinstance(samples, list)
         and samples
@@ -89,7 +89,7 @@ def _samples(path: Path) -> list[dict[str, Any]]:
         )
     )
     if not fine:
-        raise CaptureError(
+        raise InputError(
             f"--data {path}: not in Alpaca's format; it must be a list of objects that have 'instruction' and 'output'"
         )
     return [{"input": "", **sample} for sample in samples]
@@ -101,6 +101,6 @@ def _tokenizer(directory: Path) -> Any:
     try:
         return Tokenizer(directory)
     except Exception as error:  # noqa: BLE001 - litgpt, tokenizers and sentencepiece raise what they like
-        raise CaptureError(
+        raise InputError(
             f"no tokenizer in {directory} ({error}); give --tokenizer-dir a directory with tokenizer.json"
         ) from None

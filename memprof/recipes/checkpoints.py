@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memprof.errors import CaptureError
+from memprof.errors import CaptureError, InputError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +25,11 @@ def model_config(name: str, checkpoint_dir: str | None, **lora: Any) -> Any:
     Raises
     ------
     CaptureError
-        If litgpt is missing, knows no such model (names the closest ones), or the directory is not a checkpoint.
+        If litgpt is missing.
+    UsageError
+        If it knows no such model; names the closest ones.
+    InputError
+        If the directory is not a checkpoint.
     """
     try:
         from litgpt.config import name_to_config
@@ -35,9 +39,7 @@ def model_config(name: str, checkpoint_dir: str | None, **lora: Any) -> Any:
     if checkpoint_dir is not None:
         directory = Path(checkpoint_dir)
         if not (directory / WEIGHTS).is_file():
-            raise CaptureError(
-                f"--checkpoint-dir {checkpoint_dir}: has no {WEIGHTS}; give a directory that litgpt wrote"
-            )
+            raise InputError(f"--checkpoint-dir {checkpoint_dir}: has no {WEIGHTS}; give a directory that litgpt wrote")
         try:
             return Config.from_checkpoint(directory, **lora)
         except FileNotFoundError:
@@ -48,7 +50,7 @@ def model_config(name: str, checkpoint_dir: str | None, **lora: Any) -> Any:
         close = difflib.get_close_matches(name.lower(), [known.lower() for known in name_to_config], n=3, cutoff=0.5)
         spelled = [known for lower in close for known in name_to_config if known.lower() == lower]
         hint = f"; did you mean {' or '.join(spelled)}?" if spelled else "; see litgpt/config.py for its names"
-        raise CaptureError(f"--model {name}: litgpt has no model of this name{hint}") from None
+        raise UsageError(f"--model {name}: litgpt has no model of this name{hint}") from None
 
 
 def load_weights(model: torch.nn.Module, checkpoint_dir: str) -> None:
@@ -56,7 +58,7 @@ def load_weights(model: torch.nn.Module, checkpoint_dir: str) -> None:
 
     Raises
     ------
-    CaptureError
+    InputError
         If the file cannot be read or does not fit the model.
     """
     path = Path(checkpoint_dir) / WEIGHTS
@@ -64,10 +66,10 @@ def load_weights(model: torch.nn.Module, checkpoint_dir: str) -> None:
         state: Mapping[str, Any] = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
         missing, unexpected = model.load_state_dict(state.get("model", state), strict=False)
     except Exception as error:  # noqa: BLE001 - a broken file raises from zipfile, pickle or torch
-        raise CaptureError(f"--checkpoint-dir {checkpoint_dir}: cannot load {WEIGHTS} ({_first_line(error)})") from None
+        raise InputError(f"--checkpoint-dir {checkpoint_dir}: cannot load {WEIGHTS} ({_first_line(error)})") from None
     wrong = [name for name in missing if "lora_" not in name] + list(unexpected)
     if wrong:
-        raise CaptureError(
+        raise InputError(
             f"--checkpoint-dir {checkpoint_dir}: {WEIGHTS} is not of this model ({len(wrong)} tensors differ, such as "
             f"{wrong[0]}); give the --model that it was made from"
         )

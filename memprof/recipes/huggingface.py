@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from memprof.errors import CaptureError
+from memprof.errors import UsageError
 from memprof.recipes.batches import random_batches
 from memprof.recipes.huggingface_models import lora_targets, save_random_checkpoint
 from memprof.recipes.lit_gpt_2023 import PRECISIONS, SEED
@@ -39,7 +39,7 @@ class HuggingFace(CommonSettings):
 
     Raises
     ------
-    CaptureError
+    UsageError
         If a value is unknown or the values do not fit together; says which option and what is possible.
     """
 
@@ -59,7 +59,7 @@ class HuggingFace(CommonSettings):
     def check(self, device: torch.device) -> None:
         """Refuse what cannot run on `device`."""
         if device.type == "cpu" and self.optimizer in ("paged-adamw", "adamw8bit"):
-            raise CaptureError(f"--optimizer {self.optimizer}: bitsandbytes has it for CUDA only; give adamw or sgd")
+            raise UsageError(f"--optimizer {self.optimizer}: bitsandbytes has it for CUDA only; give adamw or sgd")
 
     def run(self, device: torch.device, observer: Observer) -> object:
         """Build and train, telling `observer` what happens; return everything that is alive at the end."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from memprof.errors import CaptureError
+from memprof.errors import UsageError
 from memprof.recipes.checkpoints import model_config
 
 if TYPE_CHECKING:
@@ -41,13 +41,13 @@ def lora_targets(run: CommonSettings) -> list[str]:
 
     Raises
     ------
-    CaptureError
+    UsageError
         If the model has no counterpart here, or nothing is adapted.
     """
     layers = LAYERS[_family(run)]
     wanted = [name for part, names in layers.items() if getattr(run, f"lora_{part}") for name in names]
     if not wanted:
-        raise CaptureError("nothing would be trained: adapt at least one of the layers")
+        raise UsageError("nothing would be trained: adapt at least one of the layers")
     return list(dict.fromkeys(wanted))
 
 
@@ -63,7 +63,7 @@ def _family(run: CommonSettings) -> str:
     config = model_config(run.model, None)
     family = str(config.mlp_class_name)
     if family not in LAYERS or config.norm_class_name not in ("LayerNorm", "RMSNorm") or config.sliding_window_size:
-        raise CaptureError(f"--model {run.model}: this recipe knows GPT-NeoX (pythia) and Llama models only")
+        raise UsageError(f"--model {run.model}: this recipe knows GPT-NeoX (pythia) and Llama models only")
     return family
 
 

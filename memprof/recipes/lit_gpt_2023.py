@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from memprof.errors import CaptureError
+from memprof.errors import CaptureError, UsageError
 from memprof.recipes.batches import alpaca_batches, random_batches
 from memprof.recipes.checkpointed_loss import checkpointed_loss
 from memprof.recipes.checkpoints import available_memory, load_weights, model_config
@@ -51,7 +51,7 @@ class LitGpt2023:
 
     Raises
     ------
-    CaptureError
+    UsageError
         If a value is unknown or the values do not fit together; says which option and what is possible.
     """
 
@@ -116,31 +116,29 @@ class LitGpt2023:
         if self.matmul_4bit is not None:
             _one_of("--matmul-4bit", self.matmul_4bit, ("2023",))
             if not self.quant.startswith(("bnb.nf4", "bnb.fp4")):
-                raise CaptureError(f"--matmul-4bit {self.matmul_4bit}: is for 4-bit layers; --quant is {self.quant}")
+                raise UsageError(f"--matmul-4bit {self.matmul_4bit}: is for 4-bit layers; --quant is {self.quant}")
         if self.fix is not None:
             _one_of("--fix", self.fix, tuple(FIXES))
         for option in ("mbs", "steps", "cycles"):
             if getattr(self, option) < 1:
-                raise CaptureError(f"--{option} {getattr(self, option)}: must be at least 1")
+                raise UsageError(f"--{option} {getattr(self, option)}: must be at least 1")
         if self.seq < 2:
-            raise CaptureError(f"--seq {self.seq}: must be at least 2, the loss needs a next token")
+            raise UsageError(f"--seq {self.seq}: must be at least 2, the loss needs a next token")
         for option in ("lm_head_chunk_size", "cross_entropy_chunk_size", "lora_r"):
             if getattr(self, option) < 0:
-                raise CaptureError(f"--{option.replace('_', '-')} {getattr(self, option)}: must not be negative")
+                raise UsageError(f"--{option.replace('_', '-')} {getattr(self, option)}: must not be negative")
         if not 0 <= self.lora_dropout < 1:
-            raise CaptureError(f"--lora-dropout {self.lora_dropout}: must be in [0, 1)")
+            raise UsageError(f"--lora-dropout {self.lora_dropout}: must be in [0, 1)")
         adapted = (self.lora_query, self.lora_key, self.lora_value, self.lora_projection, self.lora_mlp, self.lora_head)
         if not self.lora_r or not any(adapted):
-            raise CaptureError(
-                "nothing would be trained: give --lora-r at least 1 and adapt at least one of the layers"
-            )
+            raise UsageError("nothing would be trained: give --lora-r at least 1 and adapt at least one of the layers")
         if self.data and not (self.tokenizer_dir or self.checkpoint_dir):
-            raise CaptureError(f"--data {self.data}: needs a tokenizer; give --tokenizer-dir or --checkpoint-dir")
+            raise UsageError(f"--data {self.data}: needs a tokenizer; give --tokenizer-dir or --checkpoint-dir")
         config = self.model_config()
         if self.fix == "checkpointed-loss" and getattr(config, "final_logit_softcapping", None):
-            raise CaptureError(f"--fix {self.fix}: {config.name} caps its logits, which this fix does not do")
+            raise UsageError(f"--fix {self.fix}: {config.name} caps its logits, which this fix does not do")
         if self.seq > config.block_size:
-            raise CaptureError(f"--seq {self.seq}: {config.name} has a block size of {config.block_size}; give no more")
+            raise UsageError(f"--seq {self.seq}: {config.name} has a block size of {config.block_size}; give no more")
 
     @property
     def micro_steps(self) -> int:
@@ -174,7 +172,7 @@ class LitGpt2023:
     def check(self, device: torch.device) -> None:
         """Refuse what cannot run on `device`, and a model whose weights the host cannot hold."""
         if device.type == "cpu" and self.optimizer in ("paged-adamw", "adamw8bit"):
-            raise CaptureError(f"--optimizer {self.optimizer}: bitsandbytes has it for CUDA only; give adamw or sgd")
+            raise UsageError(f"--optimizer {self.optimizer}: bitsandbytes has it for CUDA only; give adamw or sgd")
         from litgpt.lora import GPT
 
         dtype, _ = PRECISIONS[self.precision]
@@ -303,4 +301,4 @@ def _one_of(option: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
         close = difflib.get_close_matches(value, known, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
-        raise CaptureError(f"{option} {value}: unknown; it can be {', '.join(known)}{hint}")
+        raise UsageError(f"{option} {value}: unknown; it can be {', '.join(known)}{hint}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from memprof.errors import CaptureError
+from memprof.errors import UsageError
 from memprof.recipes.batches import random_batches
 from memprof.recipes.checkpoints import load_weights, model_config
 from memprof.recipes.lit_gpt_2023 import PRECISIONS, SEED
@@ -38,7 +38,7 @@ class LitGpt(CommonSettings):
 
     Raises
     ------
-    CaptureError
+    UsageError
         If a value is unknown or the values do not fit together; says which option and what is possible.
     """
 
@@ -55,18 +55,18 @@ class LitGpt(CommonSettings):
         self.check_common(quantizations=QUANTIZATIONS, precisions=PRECISIONS)
         one_of("--optimizer", self.optimizer, ("adamw", *BITSANDBYTES_OPTIMIZERS))
         if self.quant != "none" and self.precision.endswith("mixed"):
-            raise CaptureError(
+            raise UsageError(
                 f"--precision {self.precision}: litgpt refuses mixed precision with quantization; give bf16-true"
             )
         if self.quant == "bnb.int8-training" and self.precision != "16-true":
-            raise CaptureError(f"--precision {self.precision}: {self.quant} works in 16-true only")
+            raise UsageError(f"--precision {self.precision}: {self.quant} works in 16-true only")
         if self.matmul_4bit is not None:
             one_of("--matmul-4bit", self.matmul_4bit, ("2023",))
             if not self.quant.startswith(("bnb.nf4", "bnb.fp4")):
-                raise CaptureError(f"--matmul-4bit {self.matmul_4bit}: is for 4-bit layers; --quant is {self.quant}")
+                raise UsageError(f"--matmul-4bit {self.matmul_4bit}: is for 4-bit layers; --quant is {self.quant}")
         config = model_config(self.model, self.checkpoint_dir, **self.lora())
         if self.seq > config.block_size:
-            raise CaptureError(f"--seq {self.seq}: {config.name} has a block size of {config.block_size}; give no more")
+            raise UsageError(f"--seq {self.seq}: {config.name} has a block size of {config.block_size}; give no more")
 
     def settings(self) -> dict[str, Any]:
         """Return every field, ``matmul_4bit`` only where it is set; of paths the last part only."""
@@ -76,7 +76,7 @@ class LitGpt(CommonSettings):
     def check(self, device: torch.device) -> None:
         """Refuse what cannot run on `device`."""
         if device.type == "cpu" and (self.quant != "none" or self.optimizer in BITSANDBYTES_OPTIMIZERS):
-            raise CaptureError(f"--quant {self.quant}: this recipe's bitsandbytes optimizers run on CUDA only")
+            raise UsageError(f"--quant {self.quant}: this recipe's bitsandbytes optimizers run on CUDA only")
 
     def run(self, device: torch.device, observer: Observer) -> object:
         """Build and train, telling `observer` what happens; return everything that is alive at the end."""

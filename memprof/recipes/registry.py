@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from memprof.errors import CaptureError
+from memprof.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,7 +60,7 @@ def settings_for(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> di
 
     Raises
     ------
-    CaptureError
+    UsageError
         If there is no such recipe, or a setting that it lacks has another value than the default.
     """
     recipe = str(settings["recipe"])
@@ -69,7 +69,7 @@ def settings_for(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> di
     for name, value in settings.items():
         asked = value != defaults.get(name)
         if name in lacks and asked:
-            raise CaptureError(f"--{name.replace('_', '-')}: the recipe {recipe} has no such option; leave it out")
+            raise UsageError(f"--{name.replace('_', '-')}: the recipe {recipe} has no such option; leave it out")
         if name != "recipe" and name not in lacks and (asked or name not in LATER):
             kept[name] = value
     return kept
@@ -86,5 +86,5 @@ def _entry(recipe: str) -> Entry:
     if recipe not in RECIPES:
         close = difflib.get_close_matches(recipe, RECIPES, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
-        raise CaptureError(f"--recipe {recipe}: unknown; it can be {', '.join(RECIPES)}{hint}")
+        raise UsageError(f"--recipe {recipe}: unknown; it can be {', '.join(RECIPES)}{hint}")
     return RECIPES[recipe]

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memprof.errors import CaptureError
+from memprof.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -66,23 +66,23 @@ class CommonSettings:
 
         Raises
         ------
-        CaptureError
+        UsageError
             If a value is unknown or out of range; says which option and what is possible.
         """
         one_of("--quant", self.quant, tuple(quantizations))
         one_of("--precision", self.precision, tuple(precisions))
         for option in ("mbs", "steps", "cycles", "lora_r"):
             if getattr(self, option) < 1:
-                raise CaptureError(f"--{option.replace('_', '-')} {getattr(self, option)}: must be at least 1")
+                raise UsageError(f"--{option.replace('_', '-')} {getattr(self, option)}: must be at least 1")
         if self.seq < 2:
-            raise CaptureError(f"--seq {self.seq}: must be at least 2, the loss needs a next token")
+            raise UsageError(f"--seq {self.seq}: must be at least 2, the loss needs a next token")
         if not 0 <= self.lora_dropout < 1:
-            raise CaptureError(f"--lora-dropout {self.lora_dropout}: must be in [0, 1)")
+            raise UsageError(f"--lora-dropout {self.lora_dropout}: must be in [0, 1)")
 
 
 def one_of(option: str, value: str, known: tuple[str, ...]) -> None:
-    """Raise `CaptureError` if `value` is not in `known`; say what is closest."""
+    """Raise `UsageError` if `value` is not in `known`; say what is closest."""
     if value not in known:
         close = difflib.get_close_matches(value, known, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
-        raise CaptureError(f"{option} {value}: unknown; it can be {', '.join(known)}{hint}")
+        raise UsageError(f"{option} {value}: unknown; it can be {', '.join(known)}{hint}")

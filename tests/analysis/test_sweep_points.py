@@ -8,7 +8,7 @@ from growth_values import capture_of
 from memprof.analysis.sweep import Cause, collapse_layers, point_of
 from memprof.analysis.sweep_folder import differences, plan, read_folder
 from memprof.categories.category import Category
-from memprof.errors import InputError
+from memprof.errors import InputError, UsageError
 
 MIB = 2**20
 VARIED = {"model": "tiny", "quant": "none,bnb.nf4", "precision": "16-mixed", "mbs": "4, 1,2,2", "seq": "64"}
@@ -136,7 +136,7 @@ def test_plan_is_every_combination_once_in_rising_order():
     [("mbs", "1,x", "'x' is no whole number"), ("seq", "0", "'0' is no whole number"), ("quant", " , ", "no value")],
 )
 def test_wrong_axis_is_one_clear_line(axis, text, said):
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(UsageError, match=said):
         plan({**VARIED, axis: text}, {})
 
 

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import memprof  # noqa: E402 - after the check that torch is there
-from memprof.errors import CaptureError, InputError  # noqa: E402
+from memprof.errors import CaptureError, InputError, UsageError  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -316,10 +316,16 @@ def test_labels_change_nothing(tmp_path, read):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"steps": 0}, "--steps 0"), ({"stacks": "some"}, "--stacks some"), ({"device": "tpu"}, "--device tpu")],
+    [
+        ({"steps": 0}, "--steps 0"),
+        ({"steps": "x"}, "--steps x"),
+        ({"labels": "some"}, "--labels some"),
+        ({"stacks": "some"}, "--stacks some"),
+        ({"device": "tpu"}, "--device tpu"),
+    ],
 )
 def test_wrong_options_are_one_line(tmp_path, options, message):
-    with pytest.raises(CaptureError, match=message) as caught:
+    with pytest.raises(UsageError, match=message) as caught:
         memprof.record(tmp_path / "run.pickle", **options)
     assert "\n" not in str(caught.value)
 

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 import memprof  # noqa: E402 - after the check that torch is there
 from memprof.capture import capture  # noqa: E402 - after the check that torch is there
-from memprof.errors import CaptureError  # noqa: E402
+from memprof.errors import CaptureError, OutputError, UsageError  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -219,13 +219,13 @@ def test_progress_is_told(tmp_path):
     ],
 )
 def test_wrong_options_are_one_line(tmp_path, options, message):
-    with pytest.raises(CaptureError, match=message) as caught:
+    with pytest.raises(UsageError, match=message) as caught:
         capture(PerceptronRun(), output=tmp_path / "run.pickle", **options)
     assert "\n" not in str(caught.value)
 
 
 def test_the_place_of_the_file_is_checked_before_the_run(tmp_path):
-    with pytest.raises(CaptureError, match="directory that exists"):
+    with pytest.raises(OutputError, match="directory that exists"):
         capture(PerceptronRun(ValueError()), output=tmp_path / "none" / "run.pickle", device="cpu")
 
 

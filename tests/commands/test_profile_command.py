@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from memprof.errors import CaptureError
+from memprof.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
 TRACES = sorted((ROOT / "traces").glob("*.trace.json.gz"))
@@ -254,7 +254,7 @@ def test_steps_that_are_none_are_refused(text, fact):
     pytest.importorskip("torch")
     from memprof.capture.step_profilers import chosen_steps
 
-    with pytest.raises(CaptureError, match=fact):
+    with pytest.raises(UsageError, match=fact):
         chosen_steps(text, 3, stacks=False)
 
 

@@ -16,6 +16,8 @@ import memprof
 pytestmark = pytest.mark.torch
 SETTINGS = ("--model", "pythia-14m", "--precision", "bf16-mixed", "--seq", "16", "--steps", "1", "--device", "cpu")
 POINT = "pythia-14m_bf16-mixed_{quant}_seq16_mbs{mbs}.pickle"
+TOO_LARGE = "Llama-3.1-405B"
+"""Its float32 weights fit no machine that tests run on."""
 KEYS = {
     "at",
     "file",
@@ -129,14 +131,14 @@ def test_half_file_is_done_again_and_a_failed_point_stops_no_other(resumed, tmp_
     whole = half.read_bytes()
     half.write_bytes(whole[: len(whole) // 2])
 
-    done = sweep(folder, "--mbs", "2", "--quant", "bnb.nope,none", "--jobs", "2")
+    done = sweep(folder, "--mbs", "2", "--model", f"{TOO_LARGE},pythia-14m", "--jobs", "2")
 
     assert done.returncode == 0
     assert "1 failed" in done.stdout
     points = {(point["file"]): point for point in points_of(folder)}
-    failed = points[POINT.format(quant="bnb.nope", mbs=2)]
+    failed = points[POINT.format(quant="none", mbs=2).replace("pythia-14m", TOO_LARGE)]
     assert failed["status"] == "failed"
-    assert failed["reason"].startswith("--quant bnb.nope: unknown")
+    assert failed["reason"].startswith(f"--model {TOO_LARGE}: its weights need")
     assert failed["allocated_bytes"] is None
     assert points[half.name]["status"] == points[POINT.format(quant="none", mbs=1)]["status"] == "ok"
     memprof.load(half)
@@ -153,14 +155,22 @@ def test_file_of_another_sweep_in_the_way_is_not_replaced(resumed):
 
 
 def test_sweep_in_which_every_point_fails_is_an_error(tmp_path):
-    done = sweep(tmp_path, "--mbs", "1", "--quant", "bnb.nope")
+    done = sweep(tmp_path, "--mbs", "1", "--model", TOO_LARGE)
 
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("memprof: every point failed; the first with: --quant bnb.nope")
+    assert done.stderr.splitlines()[-1].startswith(f"memprof: every point failed; the first with: --model {TOO_LARGE}")
 
 
 def test_wrong_value_is_one_line_and_makes_no_directory(tmp_path):
     done = sweep(tmp_path / "new", "--mbs", "1,two")
 
-    assert (done.returncode, done.stderr) == (1, "memprof: --mbs 1,two: 'two' is no whole number from 1 on\n")
+    assert (done.returncode, done.stderr) == (2, "memprof: --mbs 1,two: 'two' is no whole number from 1 on\n")
     assert not (tmp_path / "new").exists()
+
+
+def test_a_value_with_which_no_point_is_possible_is_refused_before_anything_runs(tmp_path):
+    done = sweep(tmp_path / "sweep", "--mbs", "1,2", "--quant", "none,bnb.nf5")
+
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("memprof: --quant bnb.nf5: unknown; it can be none, bnb.nf4")
+    assert list((tmp_path / "sweep").iterdir()) == []

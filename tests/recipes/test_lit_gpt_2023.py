@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("litgpt")
 
 from memprof.capture.observer import Observer  # noqa: E402 - after the check that torch is there
-from memprof.errors import CaptureError  # noqa: E402
+from memprof.errors import CaptureError, InputError, UsageError  # noqa: E402
 from memprof.recipes.lit_gpt_2023 import LitGpt2023  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -53,11 +53,10 @@ def small(**options):
         ({"lora_r": 0}, ["nothing would be trained"]),
         ({"lora_query": False, "lora_value": False}, ["nothing would be trained"]),
         ({"data": "alpaca.json"}, ["--data alpaca.json", "--tokenizer-dir"]),
-        ({"checkpoint_dir": "nowhere"}, ["--checkpoint-dir nowhere", "lit_model.pth"]),
     ],
 )
 def test_a_wrong_value_is_one_line_that_says_what_to_do(options, words):
-    with pytest.raises(CaptureError) as caught:
+    with pytest.raises(UsageError) as caught:
         small(**options)
     message = str(caught.value)
     assert "\n" not in message
@@ -65,7 +64,7 @@ def test_a_wrong_value_is_one_line_that_says_what_to_do(options, words):
 
 
 def test_bitsandbytes_optimizers_need_cuda():
-    with pytest.raises(CaptureError, match="--optimizer paged-adamw: bitsandbytes has it for CUDA only"):
+    with pytest.raises(UsageError, match="--optimizer paged-adamw: bitsandbytes has it for CUDA only"):
         small(optimizer="paged-adamw").check(CPU)
 
 
@@ -190,13 +189,18 @@ def test_a_checkpoint_brings_its_configuration_and_weights(checkpoint):
 def test_a_checkpoint_of_another_model(checkpoint, tmp_path):
     # given a file whose tensors have other names, and no configuration beside it
     torch.save({"model": {"something.else": torch.zeros(1)}}, tmp_path / "lit_model.pth")
-    with pytest.raises(CaptureError, match=r"lit_model\.pth is not of this model .* such as"):
+    with pytest.raises(InputError, match=r"lit_model\.pth is not of this model .* such as"):
         small(checkpoint_dir=str(tmp_path)).run(CPU, Diary())
+
+
+def test_a_checkpoint_that_is_not_there(tmp_path):
+    with pytest.raises(InputError, match=r"--checkpoint-dir .*nowhere: has no lit_model\.pth"):
+        small(checkpoint_dir=str(tmp_path / "nowhere"))
 
 
 def test_a_broken_checkpoint(tmp_path):
     (tmp_path / "lit_model.pth").write_bytes(b"not a checkpoint")
-    with pytest.raises(CaptureError, match=r"cannot load lit_model\.pth"):
+    with pytest.raises(InputError, match=r"cannot load lit_model\.pth"):
         small(checkpoint_dir=str(tmp_path)).run(CPU, Diary())
 
 
@@ -251,14 +255,14 @@ def test_data_puts_the_longest_sample_first_and_pads(tokenizer_dir, tmp_path):
 def test_data_that_is_not_alpaca(tokenizer_dir, tmp_path, text, message):
     path = tmp_path / "alpaca.json"
     path.write_text(text)
-    with pytest.raises(CaptureError, match=message):
+    with pytest.raises(InputError, match=message):
         small(data=str(path), tokenizer_dir=str(tokenizer_dir)).run(CPU, Diary())
 
 
 def test_data_and_tokenizer_that_are_not_there(tokenizer_dir, tmp_path):
-    with pytest.raises(CaptureError, match="No such file"):
+    with pytest.raises(InputError, match="No such file"):
         small(data=str(tmp_path / "no.json"), tokenizer_dir=str(tokenizer_dir)).run(CPU, Diary())
     path = tmp_path / "alpaca.json"
     path.write_text('[{"instruction": "a", "output": "b"}]')
-    with pytest.raises(CaptureError, match="give --tokenizer-dir"):
+    with pytest.raises(InputError, match="give --tokenizer-dir"):
         small(data=str(path), tokenizer_dir=str(tmp_path / "nowhere")).run(CPU, Diary())

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("litgpt")
 
 from memprof.capture.observer import Observer  # noqa: E402 - after the check that torch is there
-from memprof.errors import CaptureError  # noqa: E402
+from memprof.errors import UsageError  # noqa: E402
 from memprof.recipes.huggingface import HuggingFace  # noqa: E402
 from memprof.recipes.lit_gpt_2023 import LitGpt2023  # noqa: E402
 from memprof.recipes.litgpt import LitGpt, _stable_embedding  # noqa: E402
@@ -131,14 +131,14 @@ def test_a_checkpoint_directory_is_loaded(tmp_path):
     ],
 )
 def test_a_wrong_value_is_one_line_that_says_what_to_do(recipe, options, words):
-    with pytest.raises(CaptureError) as caught:
+    with pytest.raises(UsageError) as caught:
         recipe(**{**SMALL, **options})
     assert "\n" not in str(caught.value)
     assert all(word in str(caught.value) for word in words)
 
 
 def test_quantized_litgpt_needs_cuda():
-    with pytest.raises(CaptureError, match="run on CUDA only"):
+    with pytest.raises(UsageError, match="run on CUDA only"):
         LitGpt(**{**SMALL, "precision": "bf16-true", "quant": "bnb.nf4"}).check(CPU)
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from memprof.errors import CaptureError
+from memprof.errors import UsageError
 from memprof.options import RECIPE_DEFAULTS
 from memprof.recipes.registry import LATER, RECIPES, make_recipe, settings_for
 
@@ -38,12 +38,12 @@ def test_what_is_planned_is_what_the_file_will_say(recipe):
 
 
 def test_an_option_that_a_recipe_lacks_is_an_error_where_it_is_asked_for():
-    with pytest.raises(CaptureError, match="--prepare-kbit: the recipe lit_gpt_2023 has no such option"):
+    with pytest.raises(UsageError, match="--prepare-kbit: the recipe lit_gpt_2023 has no such option"):
         settings_for({**defaults("lit_gpt_2023"), "prepare_kbit": True}, RECIPE_DEFAULTS)
 
 
 def test_an_unknown_recipe_names_the_closest():
-    with pytest.raises(CaptureError, match=r"--recipe lit_gpt: unknown.*did you mean"):
+    with pytest.raises(UsageError, match=r"--recipe lit_gpt: unknown.*did you mean"):
         settings_for(defaults("lit_gpt"), RECIPE_DEFAULTS)
 
 
