@@ -23,7 +23,7 @@ from memprof.errors import UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-__all__ = ["COMPOSITE_KEYS", "replace_cuda_kernels"]
+__all__ = ["COMPOSITE_KEYS", "registrations", "replace_cuda_kernels"]
 
 COMPOSITE_KEYS = (
     "CompositeExplicitAutograd",
@@ -41,15 +41,21 @@ _COLLECTIVES = "c10d"
 """Namespace of kernels that a CPU build has as well; `memprof.simulate.refusals` sees to them."""
 
 
-def replace_cuda_kernels(run: Callable[..., Any], registered: Collection[str]) -> list[Any]:
-    """Replace every kernel that is registered for the device.
+def registrations() -> set[tuple[str, str]]:
+    """Return op and dispatch key of every kernel that is registered for the device."""
+    of = torch._C._dispatch_get_registrations_for_dispatch_key
+    return {(name, key) for key in ("CUDA", *_OTHER_KEYS) for name in of(key)}
+
+
+def replace_cuda_kernels(run: Callable[..., Any], but: Collection[tuple[str, str]]) -> list[Any]:
+    """Replace the kernels that are registered for the device.
 
     Parameters
     ----------
     run
         Takes an op and its arguments.
-    registered
-        Full names of ops that have a kernel of the simulation's already.
+    but
+        Ops and keys whose kernels stay.
 
     Returns
     -------
@@ -58,25 +64,22 @@ def replace_cuda_kernels(run: Callable[..., Any], registered: Collection[str]) -
     """
     core: Any = torch._C
     kept: dict[tuple[str, str], Any] = {}
-
-    def put(name: str, key: str, function: Any) -> None:
-        namespace = name.partition("::")[0]
-        library = kept.get((namespace, key))
-        if library is None:
-            library = kept[namespace, key] = core._dispatch_library("IMPL", namespace, key)
-        library.impl(name, key, function)
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch says once that a kernel was replaced
-        for name in core._dispatch_get_registrations_for_dispatch_key("CUDA"):
-            if name in registered or name.startswith(f"{_COLLECTIVES}::"):
+        for name, key in sorted(registrations().difference(but)):
+            namespace = name.partition("::")[0]
+            if namespace == _COLLECTIVES:
                 continue
-            composite = any(core._dispatch_has_kernel_for_dispatch_key(name, key) for key in COMPOSITE_KEYS)
-            put(name, "CUDA", torch.library.fallthrough_kernel if composite else _Late(run, name))
-        for key, kind in _OTHER_KEYS.items():
-            for name in core._dispatch_get_registrations_for_dispatch_key(key):
-                if not name.startswith(f"{_COLLECTIVES}::"):
-                    put(name, key, _refusing(name, kind))
+            if key != "CUDA":
+                function: Any = _refusing(name, _OTHER_KEYS[key])
+            elif any(core._dispatch_has_kernel_for_dispatch_key(name, composite) for composite in COMPOSITE_KEYS):
+                function = torch.library.fallthrough_kernel
+            else:
+                function = _Late(run, name)
+            library = kept.get((namespace, key))
+            if library is None:
+                library = kept[namespace, key] = core._dispatch_library("IMPL", namespace, key)
+            library.impl(name, key, function)
     return list(kept.values())
 
 

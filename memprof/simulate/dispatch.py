@@ -78,7 +78,7 @@ class Dispatcher:
                     continue
                 if name in COMPOSITE or any(has_kernel(full, key) for key in COMPOSITE_KEYS):
                     self._aten.impl(name, _bind(self.run, op), "CUDA", allow_override=True)
-                    registered.add(full)
+                    registered.add((full, "CUDA"))
         self._libraries += [fallback, self._aten, *replace_cuda_kernels(self.run, registered)]
 
     def add(self, name: str, function: Any, key: str) -> None:

@@ -1,7 +1,8 @@
-"""``torch.cuda`` on top of the simulated device: what a CUDA build has in ``torch._C``, a CPU build gets from here.
+"""``torch.cuda`` on top of the simulated device: what a CUDA build has in ``torch._C`` comes from here instead.
 
 Only that boundary is filled in, so that all of ``torch.cuda`` is torch's own code: counters, statistics, snapshots and
-history behave (and fail) as they do there. Functions are those of ``torch/csrc/cuda/Module.cpp`` of torch 2.13.
+history behave (and fail) as they do there. Functions are those of ``torch/csrc/cuda/Module.cpp`` of torch 2.13; those
+that a later or earlier torch has besides are missing, as in a CPU build.
 """
 
 # ruff: noqa: PLW0108  # `Device.reset` replaces memory, history and libraries: they are looked up at every call
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memprof.errors import UnsupportedError
+from memprof.simulate.real_runtime import replace_functions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,8 +37,7 @@ def install_runtime(device: Device) -> None:
     """Fill in ``torch._C`` and what ``torch.cuda`` bound from it when it was imported."""
     # Lazy classes hold on to modules' names, so the modules stay and only their contents change.
     functions = _functions(device)
-    for name, function in functions.items():
-        setattr(torch._C, name, function)
+    replace_functions(functions)
     cuda: Any = torch.cuda
     torch.version.cuda = CUDA_VERSION
     torch._C._has_cuda = True
@@ -45,7 +46,7 @@ def install_runtime(device: Device) -> None:
     importlib.reload(cuda.streams)
     for name in ("Stream", "Event", "ExternalStream"):
         setattr(cuda, name, getattr(cuda.streams, name))
-    cuda._cudart = _cudart(device)
+    cuda._cudart = torch._C._cudart = _cudart(device)  # type: ignore[attr-defined]  # of a CUDA build
     cuda._exchange_device = functions["_cuda_exchangeDevice"]
     cuda._maybe_exchange_device = functions["_cuda_maybeExchangeDevice"]
     cuda.graphs._cuda_isCurrentStreamCapturing = functions["_cuda_isCurrentStreamCapturing"]

@@ -20,6 +20,9 @@ _CUDA_LIBRARY = re.compile(
 )
 _LACKING = (
     re.compile(r"^(built without USE_CUDA)"),
+    re.compile(r"^torch\.UntypedStorage\(\): (Storage device not recognized: cuda)"),
+    re.compile(r"^(invalid device pointer)"),  # an address that is to be shared with another process
+    re.compile(r"^(CUDA error: [^\n]*)"),  # of CUDA itself, which has no device here
     re.compile(r"^(Torch not compiled with CUDA enabled)"),
     re.compile(r"instantiate dummy base class (\w+)"),
     re.compile(r"^Could not run '([\w:.]+)' with arguments from the '\w*CUDA\w*' backend"),
