@@ -10,9 +10,9 @@ from memprof.simulate.caveats import Caveat, Caveats
 from memprof.simulate.dispatch import Dispatcher
 from memprof.simulate.history import History
 from memprof.simulate.host import HostValues, storage_address
-from memprof.simulate.kernels.refused import REFUSED, refuse
 from memprof.simulate.libraries import Libraries
 from memprof.simulate.memory import DeviceMemory, Temporary
+from memprof.simulate.recurrent_calls import RecurrentCalls
 from memprof.simulate.sdpa import Attention
 from memprof.simulate.storages import StorageTable, storage_bytes
 
@@ -44,6 +44,7 @@ class Device:
         self.storages = StorageTable(lambda nbytes: self.memory.allocate(nbytes), lambda at: self.memory.release(at))
         self.dispatcher = Dispatcher(self)
         self.attention = Attention(card)
+        self.recurrent = RecurrentCalls()
         self.empty = self.storages.empty
         self.shapes = self.dispatcher.shapes
         self.reset()
@@ -54,6 +55,7 @@ class Device:
         `capacity` is what the process can reserve; the card's memory less the context if not given.
         """
         self.storages.abandon()
+        self.recurrent.forget()
         self.caveats = Caveats()
         self.memory = memory = DeviceMemory(
             self.card, self._settings, self._order, lambda at: self.host.drop(at), capacity=capacity
@@ -73,8 +75,8 @@ class Device:
         self.dispatcher.install()
         for key in ("AutogradCUDA", "CUDA"):
             self.dispatcher.add("scaled_dot_product_attention", self.attention, key)
-            for name in REFUSED:
-                self.dispatcher.add(name, refuse(name), key)
+            for name, function in self.recurrent.ops().items():
+                self.dispatcher.add(name, function, key)
 
     def temporary(self, nbytes: int) -> Temporary:
         """Allocate what a kernel needs while it runs; 0 bytes allocate nothing."""

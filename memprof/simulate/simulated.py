@@ -17,6 +17,7 @@ from memprof.simulate.companions import install_companions
 from memprof.simulate.device import Device
 from memprof.simulate.host_weights import install_host_weights
 from memprof.simulate.peak_ranges import PeakRanges, peak_ranges
+from memprof.simulate.recurrent_calls import install_cudnn_answers
 from memprof.simulate.refusals import install_refusals
 from memprof.simulate.registration import register_device
 from memprof.simulate.runtime import CUDA_VERSION, CUDNN_VERSION, install_runtime
@@ -153,6 +154,7 @@ def install(
     device.install()
     install_runtime(device)
     install_companions()
+    install_cudnn_answers(CUDNN_VERSION)
     install_checkpoints()
     install_refusals(device)
     self_test(device)

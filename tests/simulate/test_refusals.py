@@ -47,9 +47,11 @@ PROGRAMS = {
     ),
     "triton": ("import triton.language as tl", "Triton cannot be simulated, and is not installed here"),
     "library of CUDA": ("import ctypes\nctypes.CDLL('libcublas.so.99')", "what loads libcublas.so.99"),
-    "recurrent network": (
-        "torch.nn.GRU(4, 4).cuda()(torch.zeros(2, 1, 4, device='cuda'))",
-        "aten::gru cannot be simulated",
+    "sums of cuDNN over labels": (
+        "torch.nn.functional.ctc_loss(\n"
+        "    torch.zeros(9, 1, 4, device='cuda'), torch.ones(3, dtype=torch.int32), (9,), (3,)\n"
+        ")",
+        "ctc_loss with cuDNN cannot be simulated",
     ),
     "default process group": ("group()", "NCCL (torch.distributed) cannot be simulated"),
     "process group of both": ("group('cpu:gloo,cuda:nccl')", "NCCL (torch.distributed) cannot be simulated"),
