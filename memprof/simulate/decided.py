@@ -138,6 +138,18 @@ def _looked_for(_name: str, args: Sequence[Any], view: View, note: Note) -> Numb
     return False
 
 
+def _matched(name: str, args: Sequence[Any], view: View, note: Note) -> Number | None:
+    """Compare tokens with tokens: what is not known matches nothing, so that a proposed text is not what is written."""
+    whole = [isinstance(side, torch.Tensor) and side.dtype in _WHOLE and side.numel() > 0 for side in args[:2]]
+    if not all(whole) or all(view(side) is not None for side in args[:2]):
+        return None
+    note("value", "unknown integers are taken as different when they are compared one by one")
+    return "::ne" in name
+
+
+_WHOLE = (torch.int64, torch.int32)
+
+
 def _compared(name: str, args: Sequence[Any], view: View, note: Note) -> Number | None:
     """Compare something unknown with a number that no ordinary one is beyond."""
     greater = "::g" in name
@@ -159,6 +171,7 @@ _RULES: dict[str, Callable[[str, Sequence[Any], View, Note], Number | None]] = {
         (_taken, "clone gather index_select index take"),
         (_chosen, "where"),
         (_looked_for, "isin"),
+        (_matched, "eq ne"),
         (_compared, "gt ge lt le"),
     )
     for name in names.split()

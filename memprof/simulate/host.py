@@ -71,6 +71,8 @@ class HostValues:
         """Return the values of a tensor as a CPU tensor over the known bytes; None where they are unknown."""
         if tensor.device.type == "cpu":
             return tensor
+        if not tensor.numel():
+            return torch.empty(tensor.size(), dtype=tensor.dtype)
         address = storage_address(tensor)
         known = self._known.get(address)
         if known is not None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memprof.simulate.kernels.reduction_plan import buffers, coalesce
-from memprof.simulate.kernels.registry import plain, temporaries
+from memprof.simulate.kernels.registry import kernel, plain, temporaries
+from memprof.simulate.storages import contiguous_strides
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,6 +106,14 @@ def _scan(device: Device, _op: object, output: Any, args: Any, _kwargs: Any) -> 
     if tensor.dim() and tensor.numel() == tensor.size(dim) > 0:
         device.temporary(cub_scan_bytes(tensor.numel(), output.element_size())).free()
     held.free()
+
+
+@kernel("_logcumsumexp")
+def _logcumsumexp(device: Device, _op: object, /, tensor: torch.Tensor, dim: int) -> torch.Tensor:
+    """Scan; torch has no shape kernel for it."""
+    output = device.empty(tensor.size(), contiguous_strides(tensor.size()), tensor.dtype)
+    _scan(device, _op, output, (tensor, dim), {})
+    return output
 
 
 _SCAN_TILES = {2: 7680, 4: 1920, 8: 896}

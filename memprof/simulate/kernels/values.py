@@ -140,3 +140,22 @@ def _bincount(
     if known is not None and weights is None:
         device.host.write(output, torch.bincount(known, minlength=minlength))
     return output
+
+
+@kernel("repeat_interleave.Tensor")
+def _repeat_interleave(
+    device: Device, _op: object, /, repeats: torch.Tensor, *, output_size: int | None = None
+) -> torch.Tensor:
+    """Add the repeats up, then write each index as often (``repeat_interleave_common``, ``ATen/native/Repeat.h``)."""
+    ends = repeats.cumsum(0) if repeats.numel() else repeats
+    total = output_size
+    if total is None:
+        known = device.host.view(ends)
+        if known is None:
+            device.caveats.add("value", "unknown repeats are taken as one each", repeats.numel() * 8)
+        total = repeats.numel() if known is None else int(known[-1]) if known.numel() else 0
+    output = device.empty((total,), (1,), repeats.dtype)
+    values = device.host.view(repeats)
+    if values is not None and int(values.sum()) == total:
+        device.host.write(output, torch.repeat_interleave(values))
+    return output
