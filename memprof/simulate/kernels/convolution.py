@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memprof.simulate.device import Device
+    from memprof.simulate.memory import Temporary
 
 __all__: list[str] = []
 
@@ -115,11 +116,11 @@ def _convolution_backward(
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     mask = args[-1]
     layout = _format(source, weight)
-    copies = [
-        device.temporary(_copy_bytes(tensor, layout))
-        for tensor, needed in ((source, mask[1]), (gradient, True))
-        if needed
-    ]
+    # ``cudnn_convolution_backward`` gives the gradient the input's layout; each pass then makes it dense for itself.
+    moved = _like_channels_last(gradient) != ((layout if mask[1] else _format(source)) is torch.channels_last)
+    copies = [device.temporary(_copy_bytes(source, layout) if mask[1] else 0)]
+    copies.append(device.temporary(_copy_bytes(gradient, layout) if moved else 0))
+    copied = 0 if moved else _copy_bytes(gradient, layout)
     convolution = _describe(source, weight, args[1:-1])
     results: dict[Pass, torch.Tensor | None] = {Pass.INPUT_GRADIENT: None, Pass.WEIGHT_GRADIENT: None}
     order = list(zip(results, (source, weight), mask, strict=False))
@@ -127,14 +128,30 @@ def _convolution_backward(
         order.reverse()
     for which, tensor, wanted in order:
         if wanted:
-            results[which] = _output(device, tensor.size(), tensor.dtype, layout)
-            copy = device.temporary(_copy_bytes(weight, layout) if which is Pass.INPUT_GRADIENT else 0)
+            results[which], own = _pass(device, which, tensor, _copy_bytes(weight, layout), copied, layout)
             _workspace(device, convolution, which)
-            copy.free()
+            for temporary in reversed(own):
+                temporary.free()
     bias = _bias_gradient(device, gradient) if mask[2] else None
     for temporary in reversed(copies):
         temporary.free()
     return results[Pass.INPUT_GRADIENT], results[Pass.WEIGHT_GRADIENT], bias
+
+
+def _pass(
+    device: Device,
+    which: Pass,
+    tensor: torch.Tensor,
+    weight_bytes: int,
+    gradient_bytes: int,
+    layout: torch.memory_format,
+) -> tuple[torch.Tensor, list[Temporary]]:
+    """Make the gradient of a tensor, and the copies that are made around it, in cuDNN's order."""
+    if which is Pass.INPUT_GRADIENT:
+        output = _output(device, tensor.size(), tensor.dtype, layout)
+        return output, [device.temporary(weight_bytes), device.temporary(gradient_bytes)]
+    copy = device.temporary(gradient_bytes)
+    return _output(device, tensor.size(), tensor.dtype, layout), [copy]
 
 
 def _depthwise_by_torch(
