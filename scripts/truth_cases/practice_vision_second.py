@@ -40,9 +40,9 @@ def built(name: str, **options: Any) -> nn.Module:
     """Build one of transformers' models by the names of its class and configuration."""
     import transformers
 
-    head, _, rest = name.partition("For")
+    head, _, rest = name.rpartition("For")
     config = getattr(transformers, f"{head.removesuffix('Model')}Config")(**options)
-    model: nn.Module = getattr(transformers, f"{head}For{rest}" if rest else name)(config).cuda()
+    model: nn.Module = getattr(transformers, name)(config).cuda()
     return model
 
 
