@@ -40,7 +40,7 @@ def built(name: str, **options: Any) -> nn.Module:
     """Build one of transformers' models by the names of its class and configuration."""
     import transformers
 
-    head, _, rest = name.rpartition("For")
+    head = name.rpartition("For")[0]
     config = getattr(transformers, f"{head.removesuffix('Model')}Config")(**options)
     model: nn.Module = getattr(transformers, name)(config).cuda()
     return model

@@ -13,6 +13,7 @@ import torch
 
 from memprof.simulate.convolution_rule import estimate
 from memprof.simulate.convolutions import Convolution, Pass, recorded
+from memprof.simulate.kernels.depthwise import computed_by_torch
 from memprof.simulate.kernels.reductions import reduce
 from memprof.simulate.kernels.registry import kernel
 from memprof.simulate.storages import contiguous_strides
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memprof.simulate.device import Device
-    from memprof.simulate.memory import Temporary
 
 __all__: list[str] = []
 
@@ -98,7 +98,8 @@ def _convolution(device: Device, op: Any, /, *args: Any) -> torch.Tensor:
     source_copy = device.temporary(_copy_bytes(source, layout))
     output = _output(device, shape, source.dtype, layout)
     weight_copy = device.temporary(_copy_bytes(weight, layout))
-    _workspace(device, _describe(source, weight, args[3:]), Pass.FORWARD)
+    if not computed_by_torch(source, weight, args[3:], layout):
+        _workspace(device, _describe(source, weight, args[3:]), Pass.FORWARD)
     weight_copy.free()
     source_copy.free()
     return output
@@ -116,54 +117,36 @@ def _convolution_backward(
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     mask = args[-1]
     layout = _format(source, weight)
+    by_torch = computed_by_torch(source, weight, args[1:-1], layout)
     # ``cudnn_convolution_backward`` gives the gradient the input's layout; each pass then makes it dense for itself.
-    moved = _like_channels_last(gradient) != ((layout if mask[1] else _format(source)) is torch.channels_last)
-    copies = [device.temporary(_copy_bytes(source, layout) if mask[1] else 0)]
-    copies.append(device.temporary(_copy_bytes(gradient, layout) if moved else 0))
-    copied = 0 if moved else _copy_bytes(gradient, layout)
+    moved = not by_torch and _like_channels_last(gradient) != (
+        (layout if mask[1] else _format(source)) is torch.channels_last
+    )
+    held = [device.temporary(_copy_bytes(source, layout) if mask[1] and not by_torch else 0)]
+    held.append(device.temporary(_copy_bytes(gradient, layout) if moved else 0))
+    gradient_bytes = 0 if moved else _copy_bytes(gradient, layout)
     convolution = _describe(source, weight, args[1:-1])
     results: dict[Pass, torch.Tensor | None] = {Pass.INPUT_GRADIENT: None, Pass.WEIGHT_GRADIENT: None}
-    order = list(zip(results, (source, weight), mask, strict=False))
-    if _depthwise_by_torch(source, weight, args[1:-1], layout):
-        order.reverse()
-    for which, tensor, wanted in order:
-        if wanted:
-            results[which], own = _pass(device, which, tensor, _copy_bytes(weight, layout), copied, layout)
+    passes = [(Pass.INPUT_GRADIENT, source, mask[0]), (Pass.WEIGHT_GRADIENT, weight, mask[1])]
+    for which, tensor, wanted in reversed(passes) if by_torch else passes:
+        if not wanted:
+            continue
+        before = gradient_bytes if which is Pass.WEIGHT_GRADIENT and not by_torch else 0
+        copies = [device.temporary(before)]
+        results[which] = _output(device, tensor.size(), tensor.dtype, layout)
+        if which is Pass.INPUT_GRADIENT and not by_torch:
+            copies.append(device.temporary(_copy_bytes(weight, layout)))
+        copies.append(device.temporary(gradient_bytes - before))
+        if by_torch:
+            copies.append(device.temporary(_copy_bytes(source if which is Pass.WEIGHT_GRADIENT else weight, layout)))
+        else:
             _workspace(device, convolution, which)
-            for temporary in reversed(own):
-                temporary.free()
+        for temporary in reversed(copies):
+            temporary.free()
     bias = _bias_gradient(device, gradient) if mask[2] else None
-    for temporary in reversed(copies):
+    for temporary in reversed(held):
         temporary.free()
     return results[Pass.INPUT_GRADIENT], results[Pass.WEIGHT_GRADIENT], bias
-
-
-def _pass(
-    device: Device,
-    which: Pass,
-    tensor: torch.Tensor,
-    weight_bytes: int,
-    gradient_bytes: int,
-    layout: torch.memory_format,
-) -> tuple[torch.Tensor, list[Temporary]]:
-    """Make the gradient of a tensor, and the copies that are made around it, in cuDNN's order."""
-    if which is Pass.INPUT_GRADIENT:
-        output = _output(device, tensor.size(), tensor.dtype, layout)
-        return output, [device.temporary(weight_bytes), device.temporary(gradient_bytes)]
-    copy = device.temporary(gradient_bytes)
-    return _output(device, tensor.size(), tensor.dtype, layout), [copy]
-
-
-def _depthwise_by_torch(
-    source: torch.Tensor, weight: torch.Tensor, options: Sequence[Any], layout: torch.memory_format
-) -> bool:
-    """Tell whether torch's own depthwise kernel runs (``use_cudnn_depthwise``): it makes the weight's gradient first.
-
-    In half precision cudnn's runs for most shapes; the order of the two is cudnn's here.
-    """
-    groups = options[-1]
-    depthwise = source.dim() == 4 and source.size(1) == groups > 1 and weight.size(0) % groups == 0 and not options[3]
-    return depthwise and layout is torch.contiguous_format and source.dtype == torch.float32
 
 
 def _bias_gradient(device: Device, gradient: torch.Tensor) -> torch.Tensor:
