@@ -1,3 +1,4 @@
+# ruff: noqa: E402  # torch may not be there
 """Which depthwise convolutions are torch's own: they were recorded to take no workspace, and some of cuDNN's do."""
 
 from __future__ import annotations
