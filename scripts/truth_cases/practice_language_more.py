@@ -313,7 +313,7 @@ def moonshine_transcribes_bf16() -> None:
     model = built(
         "MoonshineConfig", "MoonshineForConditionalGeneration", vocab_size=8000, hidden_size=288,
         intermediate_size=1152, encoder_num_hidden_layers=2, decoder_num_hidden_layers=2,
-        encoder_num_attention_heads=8, decoder_num_attention_heads=8,
+        pad_token_id=2, encoder_num_attention_heads=8, decoder_num_attention_heads=8,
     )  # fmt: skip
 
     def loss() -> torch.Tensor:

@@ -23,38 +23,51 @@ def test_one_number_everywhere_stays_known_where_it_is_joined_or_taken() -> None
         none = torch.zeros(6, 4, dtype=torch.bool, device="cuda")
         written = ones.clone()
         written[1:] = 0
+        large = torch.ones(1000, 500, device="cuda")
+        large[1:] = 0
         report(mask=bool(mask.to(torch.bool).all()), half=float((other[:, -1] * 1)[0]),
                taken=bool((~none.gather(1, unknown)).all()), clone=float(ones.clone()[2, 2]),
-               written=float(written[0, 0]))
+               written=float(written[0, 0]), large=float(large[0, 0]))
     """)
-    # then what has that number everywhere is known, and what has two numbers is not: it is taken as 0
-    assert answers == {"mask": True, "half": 0.0, "taken": True, "clone": 1.0, "written": 0.0}
+    # then all of it is known while it is small; of a large one with two numbers nothing is: it is taken as 0
+    assert answers == {"mask": True, "half": 0.5, "taken": True, "clone": 1.0, "written": 1.0, "large": 0.0}
 
 
-def test_comparisons_that_decide_whether_beams_go_on() -> None:
-    # given scores that are not known, tokens that are not, and a number that says "no score yet"
+def test_what_a_router_chooses_is_spread_evenly() -> None:
+    # given scores that are not known, of six tokens for four experts
     answers = simulate("""
-        scores = torch.randn(6, 1, device="cuda")
-        tokens = torch.randn(6, 9, device="cuda").argmax(dim=1)
-        finished = torch.zeros(6, 1, dtype=torch.bool, device="cuda")
-        worst = torch.where(finished, scores, -1.0e9)
-        ends = torch.isin(tokens, torch.tensor([1], device="cuda"))
-        report(better=bool((scores > worst).all()), worse=bool((scores <= worst).any()),
-               same=bool((worst < scores).all()), ends=bool((~ends).all()), plain=bool((scores > 3).any()),
-               early=bool(~((scores > 3).all() & False)), caveats=[c.what for c in device.caveats])
+        scores = torch.randn(6, 4, device="cuda")
+        chosen = scores.topk(2)[1]
+        counts = torch.zeros(6, 4, device="cuda").scatter(1, chosen, 1).long().sum(0)
+        words = torch.randn(6, 4000, device="cuda").argmax(-1)
+        report(counts=counts.tolist(), each=chosen.tolist(), first=torch.bincount(scores.argmax(-1)).tolist(),
+               hit=[len(torch.where(chosen == e)[0]) for e in range(4)], same=int((words == words.flip(0)).sum()))
     """)
-    # then any score is better, no token ends the text, and both are said to be taken for granted
-    caveats = answers.pop("caveats")
-    assert answers == {
-        "better": True,
-        "worse": False,
-        "same": True,
-        "ends": True,
-        "plain": False,
-        "early": True,
-    }
-    assert sum("none of those" in what for what in caveats) == 1
-    assert sum("smaller in size" in what for what in caveats) == 1
+    # then each expert has as many tokens as any other, a token has two different ones, and words are no experts
+    assert answers["counts"] == answers["hit"] == [3, 3, 3, 3]
+    assert all(one != other for one, other in answers["each"])
+    assert sorted(answers["first"]) == [1, 1, 2, 2]
+    assert answers["same"] == 0
+
+
+def test_the_host_draws_what_it_would_have_drawn_without_a_device() -> None:
+    # given what a program draws on the host after it has filled large weights there, without a device
+    torch = pytest.importorskip("torch")
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        torch.empty(700_003, dtype=torch.bfloat16).normal_()
+        torch.empty(1000, 1000).uniform_()
+        wanted = torch.randint(0, 1000, (5,)).tolist()
+    # when the same is done beside draws on the simulated device
+    found = simulate("""
+        torch.manual_seed(3)
+        weights = torch.empty(700_003, dtype=torch.bfloat16).normal_(), torch.empty(1000, 1000).uniform_()
+        torch.randint(0, 9, (50,), device="cuda"), torch.randperm(30, device="cuda")
+        torch.zeros(4, device="cuda").normal_()
+        report(drawn=torch.randint(0, 1000, (5,)).tolist())
+    """)
+    # then the host draws the same
+    assert found == {"drawn": wanted}
 
 
 def test_largest_of_long_rows_is_searched_by_several_blocks() -> None:
