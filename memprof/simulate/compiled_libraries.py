@@ -45,7 +45,8 @@ def install_loading(run: Callable[..., Any]) -> None:
         return create(self, spec)
 
     ExtensionFileLoader.create_module = create_module  # type: ignore[method-assign]
-    for namespace in (torch.ops, torch.classes):
+    namespaces: tuple[Any, ...] = (torch.ops, torch.classes)
+    for namespace in namespaces:
         namespace.load_library = _loading(namespace.load_library, run)
 
 

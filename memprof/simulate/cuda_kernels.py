@@ -8,7 +8,7 @@ A CPU build has no kernels for the device, so that an op's composite kernel or t
 - Every other op runs on the simulated device.
 - Kernels for sparse, quantized and nested tensors refuse.
 
-The registrations are torch's own public ones (`torch.library`), by the low-level call beneath them: some 1,800 in 50 ms.
+The registrations are what `torch.library` makes, by the call beneath it: some 1,800 in 50 ms.
 """
 
 from __future__ import annotations

@@ -60,12 +60,12 @@ def slots_of_declarations(texts: Sequence[str]) -> dict[str, int]:
         body = _COMMENTS.sub("", text).partition(f"struct TORCH_API {name}")[2].partition("\n};")[0]
         body = _ROCM.sub("", body)
         if _DIRECTIVE.search(body):
-            raise UnsupportedError(f"{name}.h of this torch declares functions on conditions; the simulated device stops")
+            raise UnsupportedError(f"{name}.h of this torch declares functions on conditions; nothing is simulated")
         for function in _VIRTUAL.findall(body):
             if function in slots:
-                raise UnsupportedError(f"{name}.h of this torch declares {function} twice; the simulated device stops")
+                raise UnsupportedError(f"{name}.h of this torch declares {function} twice; nothing is simulated")
             slots[function] = size
             size += DESTRUCTORS if function.startswith("~") else 1
     if slots.get(f"~{HEADERS[0]}") != 0:
-        raise UnsupportedError(f"{HEADERS[0]}.h of this torch is not as expected; the simulated device stops")
+        raise UnsupportedError(f"{HEADERS[0]}.h of this torch is not as expected; nothing is simulated")
     return slots

@@ -33,7 +33,7 @@ def hide_devices() -> None:
     UnsupportedError
         The process has used a real device already.
     """
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # in torch
         raise UnsupportedError("this process has used a real CUDA device; simulate in a fresh process")
     os.putenv("CUDA_VISIBLE_DEVICES", "")
 
@@ -50,9 +50,11 @@ def replace_functions(functions: Mapping[str, Callable[..., Any]]) -> None:
             delattr(core, name)
     for name, function in functions.items():
         setattr(core, name, function)
-    for module in [module for name, module in sys.modules.items() if name.partition(".")[0] == "torch"]:
-        for bound, value in list(vars(module).items()) if type(module) is types.ModuleType and module is not core else ():
-            # By exact type: objects of torch warn when they are asked for their class.
+    for name, module in list(sys.modules.items()):
+        # By exact types: objects of torch warn when they are asked for their class.
+        if name.partition(".")[0] != "torch" or type(module) is not types.ModuleType or module is core:
+            continue
+        for bound, value in list(vars(module).items()):
             if type(value) is types.BuiltinFunctionType and value.__name__ in functions:
                 setattr(module, bound, functions[value.__name__])
     # Counting devices asks NVIDIA's management library first, and what of them the environment hides.

@@ -81,7 +81,11 @@ def _functions(device: Device) -> dict[str, Callable[..., Any]]:
         _compile_context: bool,  # noqa: FBT001
         global_record_annotations: bool,  # noqa: FBT001
         skip_actions: list[str],
+        _pinned_host_memory: bool = False,  # noqa: FBT001, FBT002  # since torch 2.14
+        record_cuda: bool = True,  # noqa: FBT001, FBT002
     ) -> None:
+        if not record_cuda:
+            return
         device.history.start(
             enabled,
             context=context,

@@ -14,9 +14,11 @@ from memprof.simulate.bitsandbytes_library import install_native_library
 from memprof.simulate.cards import Card, card_named
 from memprof.simulate.checkpoints import install_checkpoints
 from memprof.simulate.companions import install_companions
+from memprof.simulate.compiled_libraries import install_loading
 from memprof.simulate.device import Device
 from memprof.simulate.host_weights import install_host_weights
 from memprof.simulate.peak_ranges import PeakRanges, peak_ranges
+from memprof.simulate.real_runtime import hide_devices
 from memprof.simulate.recurrent_calls import install_cudnn_answers
 from memprof.simulate.refusals import install_refusals
 from memprof.simulate.registration import register_device
@@ -106,7 +108,7 @@ class SimulatedDevice:
             "capability": "{}.{}".format(*card.capability),
             "multiprocessors": card.multiprocessors,
             "measured": card.measured,
-            "torch": torch.__version__,
+            "torch": str(torch.__version__),
             "cuda": CUDA_VERSION,
             "caveats": [
                 {"kind": c.kind, "what": c.what, "where": c.where, "count": c.count, "bytes": c.bytes}
@@ -147,11 +149,14 @@ def install(
         settings = settings_of_environment()
     elif isinstance(settings, str):
         settings = parse_alloc_conf(settings)
+    hide_devices()
     register_device(CUDNN_VERSION)
     library = install_native_library()
     install_host_weights()
     device = Device(card, settings, order)
     device.install()
+    if torch.version.cuda is not None:
+        install_loading(device.dispatcher.run)
     install_runtime(device)
     install_companions()
     install_cudnn_answers(CUDNN_VERSION)

@@ -29,6 +29,7 @@ _LACKING = (
     re.compile(r"^module 'torch\._C' has no attribute '(_cuda\w+)'"),
     re.compile(r"^Could not find any (NVRTC) library"),
     re.compile(r"^(cannot \w+ a meta tensor.*)"),
+    re.compile(r"^([\w:.]+) \(.*You're trying to run this operator with meta Tensors"),
     re.compile(r"^(aten::[\w.]+): attempted to run this operator with Meta tensors"),
 )
 
