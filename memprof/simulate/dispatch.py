@@ -164,7 +164,10 @@ class Dispatcher:
             if tensor.numel() == 0
         }
         named = {name: metas.get(name, _to_meta(value)) for name, value in kwargs.items()}
-        result = op(*_to_meta(args), **named)
+        try:
+            result = op(*_to_meta(args), **named)
+        except NotImplementedError:
+            return  # the size depends on values (an index that is a mask): torch has given it already
         for tensor, meta in zip(written, [result] if isinstance(result, torch.Tensor) else result, strict=True):
             if tensor.numel() == 0 and meta.numel():
                 self._device.resize(tensor, meta.size(), meta.stride())

@@ -186,32 +186,6 @@ def video_mae_bf16() -> None:
 
 
 @case
-def vilt_answers_fp32() -> None:
-    """Train a ViLT on images and questions."""
-    model = built(
-        "ViltForQuestionAnswering",
-        vocab_size=8000,
-        hidden_size=256,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        intermediate_size=1024,
-        image_size=160,
-        patch_size=32,
-        num_labels=300,
-    )
-
-    def loss() -> torch.Tensor:
-        result: torch.Tensor = model(
-            input_ids=labels(8000, 12, 30),
-            pixel_values=rows(12, 3, 160, 160),
-            labels=torch.rand(12, 300, device="cuda"),
-        ).loss
-        return result
-
-    train(model, torch.optim.AdamW(model.parameters(), 1e-4), loss)
-
-
-@case
 def wavlm_bf16() -> None:
     """Train a WavLM: positions gated by the hidden states."""
     model = built(
