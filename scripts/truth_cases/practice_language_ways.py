@@ -114,7 +114,14 @@ def adaption_prompt_llama() -> None:
 def multitask_prompt_gpt2() -> None:
     """Tune a prompt of two parts on a Qwen2, padded, in float32."""
     model = family("Qwen2", vocab_size=12000, num_key_value_heads=4, **SHAPE).cuda()
-    model = adapt(model, "CPT", cpt_token_ids=list(range(12)), cpt_mask=[1] * 12, cpt_tokens_type_mask=[1] * 12)
+    model = adapt(
+        model,
+        "CPT",
+        task_type="CAUSAL_LM",
+        cpt_token_ids=list(range(12)),
+        cpt_mask=[1] * 12,
+        cpt_tokens_type_mask=[1] * 12,
+    )
 
     def loss() -> torch.Tensor:
         tokens = torch.randint(0, 1000, (3, 200), device="cuda")
