@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import pickle
-import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +15,8 @@ from memprof.allocator.counters import OutOfMemory
 from memprof.allocator.driver import Driver
 from memprof.allocator.simulation import CachingAllocator
 from memprof.allocator.snapshot import torch_segments
+from memprof.errors import UnsupportedError
+from memprof.simulate.support import check_build
 from memprof.trace.model import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -165,8 +166,10 @@ def test_a_capture_that_fails_ends_the_check_as_it_ended():
 @pytest.mark.torch
 def test_a_simulated_capture_is_held_against_the_least_lucky_order():
     torch = pytest.importorskip("torch", reason="simulation needs torch")
-    if torch.version.cuda or torch.__version__.split("+")[0] != "2.13.0" or platform.machine() != "x86_64":
-        pytest.skip("only the CPU build of torch 2.13.0 on x86-64 is simulated on")
+    try:
+        check_build(torch.__version__, torch.version.cuda, torch.version.hip)
+    except UnsupportedError as error:
+        pytest.skip(str(error))
     if importlib.util.find_spec("litgpt") is None:
         pytest.skip("the recipe needs litgpt")
     document, (spent,) = budgets_of("--budget", "1GB", "--", *SMALL, "--simulate", "h200")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import platform
 import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+
+from memprof.errors import UnsupportedError
+from memprof.simulate.support import check_build
 
 pytestmark = pytest.mark.torch
 MODEL = ("--model", "pythia-14m", "--seq", "512")
@@ -27,8 +30,10 @@ def memprof(*words):
 def simulates():
     """Skips where nothing can be simulated."""
     torch = pytest.importorskip("torch", reason="simulation needs torch")
-    if torch.version.cuda or torch.__version__.split("+")[0] != "2.13.0" or platform.machine() != "x86_64":
-        pytest.skip("only the CPU build of torch 2.13.0 on x86-64 is simulated on")
+    try:
+        check_build(torch.__version__, torch.version.cuda, torch.version.hip)
+    except UnsupportedError as error:
+        pytest.skip(str(error))
     if importlib.util.find_spec("litgpt") is None:
         pytest.skip("the recipe needs litgpt")
 
@@ -97,7 +102,7 @@ def test_length_is_searched_as_far_as_the_model_goes_and_several_cards_side_by_s
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("largest sequence length that fits: pythia-14m, bf16-true, none, mbs 1, 2 optimizer")
-    assert lines[1].startswith("simulated with torch 2.13.0")
+    assert lines[1].startswith(f"simulated with torch {version('torch')}")
     said = " ".join(done.stdout.split())
     assert said.count("seq 512 fits, with") == said.count("512 was looked at (the recipe takes no more)") == 2
     rows = [line.split() for line in lines[-2:]]

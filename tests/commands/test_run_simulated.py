@@ -16,10 +16,14 @@ from pathlib import Path
 import pytest
 
 import memprof
+from memprof.errors import UnsupportedError
+from memprof.simulate.support import check_build
 
 torch = pytest.importorskip("torch")
-if torch.version.cuda or torch.__version__.partition("+")[0] != "2.13.0":
-    pytest.skip("only the CPU build of torch 2.13.0 is simulated on", allow_module_level=True)
+try:
+    check_build(torch.__version__, torch.version.cuda, torch.version.hip)
+except UnsupportedError as error:
+    pytest.skip(str(error), allow_module_level=True)
 
 pytestmark = pytest.mark.torch
 ROOT = Path(__file__).parents[2]
