@@ -31,7 +31,11 @@ _TYPES: dict[int, Any] = {
     _DESCRIPTOR: ctypes.c_void_p,
     _INT32: ctypes.c_int32,
 }
-_OPERATIONS = ((10, (704, 703, 705, 702, 700, 701)), (12, (710, 709, 711, 708, 706, 707)), (11, (716, 715, 717, 714, 712, 713)))
+_OPERATIONS = (
+    (10, (704, 703, 705, 702, 700, 701)),
+    (12, (710, 709, 711, 708, 706, 707)),
+    (11, (716, 715, 717, 714, 712, 713)),
+)
 """For output, input gradient and weight gradient: the operation; its x, w, y, convolution, alpha and beta."""
 _DOWN_CONVERTS = 1
 _INSTANT, _FALLBACK = 0, 2
@@ -58,7 +62,9 @@ class _Descriptor:
 
     def set(self, name: int, kind: int, *values: Any) -> _Descriptor:
         self.keeps.extend(values)
-        plain = [getattr(getattr(value, "pointer", value), "value", getattr(value, "pointer", value)) for value in values]
+        plain = [
+            getattr(getattr(value, "pointer", value), "value", getattr(value, "pointer", value)) for value in values
+        ]
         packed = (_TYPES[kind] * len(values))(*plain)
         self.check(self.library.cudnnBackendSetAttribute(self.pointer, name, kind, ctypes.c_int64(len(values)), packed))
         return self
@@ -105,6 +111,14 @@ class Asker:
         device.check(library.cudnnBackendSetAttribute(device.pointer, 2702, _CHAR, ctypes.c_int64(len(text)), text))
         return cls(library, device=device.finalized())
 
+    def description(self) -> str:
+        """Return how cuDNN describes the first card: what `described` takes."""
+        device = self._new(38).set(2700, _INT32, 0).finalized()
+        size = device.get(2702, _CHAR, 0, None)
+        text = ctypes.create_string_buffer(size)
+        device.get(2702, _CHAR, size, text)
+        return text.raw.rstrip(b"\0").decode()
+
     def ask(self, convolution: Convolution, which: int) -> tuple[int, int] | None:
         """Return bytes of workspace and the engine's number; None if no engine would do."""
         graph = self._graph(convolution, which)
@@ -136,7 +150,11 @@ class Asker:
         one, zero = ((1,), (0,)) if flat else ((), ())
         x = (each.batch, each.inputs, *one, *each.spatial)
         y = (each.batch, each.outputs, *one, *each.output_spatial())
-        channels = (each.inputs, each.outputs // each.groups) if each.transposed else (each.outputs, each.inputs // each.groups)
+        channels = (
+            (each.inputs, each.outputs // each.groups)
+            if each.transposed
+            else (each.outputs, each.inputs // each.groups)
+        )
         w = (*channels, *one, *each.kernel)
         if each.transposed:
             x, y, which = y, x, (1, 0, 2)[which]

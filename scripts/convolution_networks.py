@@ -19,7 +19,7 @@ LARGEST = 1 << 31
 """Bytes of the largest operand."""
 
 
-def _shape(draw: random.Random) -> tuple[int, tuple[int, ...], int, int, int, int, int, int, bool]:  # noqa: C901, PLR0911, PLR0912, PLR0915  # one branch a family of networks
+def _shape(draw: random.Random) -> tuple[int, tuple[int, ...], int, int, int, int, int, int, bool]:
     """Return inputs, spatial, outputs, kernel, stride, padding, dilation, groups, transposed."""
     image = draw.choice(IMAGES)
     family = draw.choice(
@@ -124,7 +124,9 @@ def _shape(draw: random.Random) -> tuple[int, tuple[int, ...], int, int, int, in
         kernel = draw.choice((16, 128, 128))
         return width, (max(length // 320, 10),), width, kernel, 1, kernel // 2, 1, groups, False
     if family == "mobile":
-        width = draw.choice((16, 24, 32, 40, 48, 64, 80, 96, 112, 144, 160, 192, 240, 288, 384, 480, 576, 672, 960, 1152))
+        width = draw.choice(
+            (16, 24, 32, 40, 48, 64, 80, 96, 112, 144, 160, 192, 240, 288, 384, 480, 576, 672, 960, 1152)
+        )
         kind = draw.randrange(3)
         if kind == 0:
             kernel, stride = draw.choice(((3, 1), (3, 2), (5, 1), (5, 2), (7, 1)))
@@ -151,7 +153,17 @@ def _shape(draw: random.Random) -> tuple[int, tuple[int, ...], int, int, int, in
     size = draw.randint(4, 72)
     padding = draw.choice((0, kernel // 2))
     if draw.random() < 0.3:
-        return draw.choice((1, 3, 16, 32, 64)), (draw.choice((8, 16, 32)),) * 3, other, 3, draw.choice((1, 2)), 1, 1, 1, False
+        return (
+            draw.choice((1, 3, 16, 32, 64)),
+            (draw.choice((8, 16, 32)),) * 3,
+            other,
+            3,
+            draw.choice((1, 2)),
+            1,
+            1,
+            1,
+            False,
+        )
     return width, (size, size), other, kernel, draw.choice((1, 1, 2)), padding, 1, 1, False
 
 

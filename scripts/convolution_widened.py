@@ -33,12 +33,14 @@ def part(output: Path, number: int, seconds: float) -> None:
 
     torch.nn.functional.conv2d(torch.zeros(1, 1, 8, 8, device="cuda"), torch.zeros(1, 1, 3, 3, device="cuda"))
     asker = Asker.of_card()
+    if number == 0:
+        (output / "device.json").write_text(asker.description(), encoding="utf-8")
     found: dict[str, list[int | None]] = {}
     engines: dict[str, list[int | None]] = {}
     checked = [0, 0]
     examples = []
     known = table()
-    sample = random.Random(number).sample(list(known.items()), 60)
+    sample = random.Random(number).sample(list(known.items()), 60)  # noqa: S311  # no secret
     for convolution, workspaces in itertools.chain(sample, ((c, None) for c in drawn_from_networks(number))):
         if time.monotonic() - started > seconds:
             break
