@@ -4,11 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test coverage check format bench clean
+.PHONY: setup demo test builds coverage check format bench clean
 
 setup: $(STAMP)
 
-# torch first and by exact version, so that pip never resolves to a CUDA build of several GB on the way.
+# torch first and by exact version. From PyPI it is a CUDA build of several GB; with PIP_FIND_LINKS or PIP_INDEX_URL set to
+# where CPU builds are, it is one of those.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
@@ -22,6 +23,10 @@ demo: $(STAMP)
 # A file at a time on each of two workers: files share what is slow to make, such as captures.
 test: $(STAMP)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+# The simulated device on other builds of torch: environments of their own, 6 GB each.
+builds:
+	scripts/torch_builds.sh
 
 # Apart from the tests, because counting lines makes some of them take several times as long.
 coverage: $(STAMP)
