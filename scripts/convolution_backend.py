@@ -141,7 +141,7 @@ class Asker:
         return _Descriptor(self._library, kind)
 
     def _tensor(self, name: str, sizes: Sequence[int], convolution: Convolution) -> _Descriptor:
-        strides = _strides(sizes, convolution.channels_last)
+        strides = _strides(sizes, channels_last=convolution.channels_last)
         tensor = self._new(17).set(901, 1, _DTYPES[convolution.dtype]).set(902, _INT64, *sizes)
         return tensor.set(903, _INT64, *strides).set(906, _INT64, ord(name)).set(900, _INT64, 16).finalized()
 
@@ -199,7 +199,7 @@ class Asker:
         return plan.finalized().number(402)
 
 
-def _strides(sizes: Sequence[int], channels_last: bool) -> list[int]:
+def _strides(sizes: Sequence[int], *, channels_last: bool) -> list[int]:
     order = [*range(len(sizes))]
     if channels_last:
         order = [0, *order[2:], 1]
