@@ -25,6 +25,8 @@ from memprof.simulate.support import check_build
 from memprof.simulate.unsimulated import place_of_crash
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from memprof.simulate.recording import RecordedSimulation
 
 __all__ = ["MARK", "card_to_simulate", "how_it_died", "inside_simulation", "run_in_child", "simulated_device"]
@@ -33,6 +35,10 @@ MARK = "MEMPROF_INSIDE_SIMULATION"
 """Set in the child's environment."""
 FAULT = "MEMPROF_FAULT_FILE"
 """Names the file that the child describes a crash in, in its environment."""
+PARENT = "MEMPROF_SIMULATION_PARENT"
+"""Names the process that the child is not to outlive, in its environment."""
+_SI_KERNEL = 0x80
+"""``asm-generic/siginfo.h``: the kernel's own, as a terminal's; a process that sends a signal has another."""
 _PR_SET_PDEATHSIG = 1
 """``linux/prctl.h``."""
 DEFAULT_CARD = "h200"
@@ -113,12 +119,7 @@ def run_in_child(card: str) -> NoReturn:
     """
     command = [sys.executable, "-m", "memprof", *sys.argv[1:]]
     with tempfile.NamedTemporaryFile("r", prefix="memprof-", errors="replace") as fault:
-        environment = {**os.environ, MARK: card, FAULT: fault.name}
-        child = subprocess.Popen(command, env=environment)  # noqa: S603 - our own interpreter and arguments
-        try:
-            code = child.wait()
-        except KeyboardInterrupt:
-            code = child.wait()  # the child got the signal too, and cleans up
+        code = _run({**os.environ, MARK: card, FAULT: fault.name, PARENT: str(os.getpid())}, command)
         dump = fault.read()
     if code == -signal.SIGINT:
         # As the child ended: by the signal itself, so that a shell or a scheduler sees it.
@@ -132,9 +133,46 @@ def run_in_child(card: str) -> NoReturn:
     sys.exit(code)
 
 
+def _run(environment: Mapping[str, str], command: Sequence[str]) -> int:
+    """Run `command` to its end and return its status; an interrupt (SIGINT) of this process reaches it, once.
+
+    At a terminal the keyboard's interrupt is for every process of the job: the child stays in the job, so that it can
+    read the keyboard, and is sent only what others send to this process. Elsewhere it is in a session of its own, and
+    is sent all that this process gets.
+    """
+    alone = not _at_terminal()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as under nohup; the child ignores it too
+        return subprocess.Popen(command, env=environment).wait()  # noqa: S603 - our own interpreter and arguments
+    early: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: early.append(number))
+    child = subprocess.Popen(command, env=environment, start_new_session=alone)  # noqa: S603 - as above
+    awaited = {signal.SIGINT, signal.SIGCHLD}
+    masked = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+    try:
+        if early and alone:
+            child.send_signal(signal.SIGINT)
+        while (code := child.poll()) is None:
+            came = signal.sigtimedwait(awaited, 1.0)
+            if came is not None and came.si_signo == signal.SIGINT and (alone or came.si_code != _SI_KERNEL):
+                child.send_signal(signal.SIGINT)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+        signal.signal(signal.SIGINT, before)
+    return code
+
+
+def _at_terminal() -> bool:
+    """Tell whether this process is of the job that a terminal's keyboard is for."""
+    try:
+        with open("/dev/tty", "rb", buffering=0) as terminal:  # noqa: PTH123 - a device
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    except OSError:
+        return False
+
+
 def _end_with_parent() -> None:
-    """Let Linux end this process when its parent is gone, however that went."""
-    parent = os.getppid()
+    """Let Linux end this process when its parent is gone, however that went, and also if it is gone already."""
+    parent = int(os.environ.pop(PARENT, os.getppid()))
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
         sys.exit(1)

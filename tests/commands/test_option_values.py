@@ -10,8 +10,9 @@ from memprof.cli import main
 
 
 @pytest.fixture
-def ended(monkeypatch, capsys):
-    """How the command line ends: its status and what it says on stderr."""
+def ended(monkeypatch, capsys, tmp_path):
+    """How the command line ends in an empty directory: its status and what it says on stderr."""
+    monkeypatch.chdir(tmp_path)
 
     def end(words):
         monkeypatch.setattr(sys, "argv", ["memprof", *words])
@@ -34,8 +35,7 @@ COMMANDS = [["capture"], ["sweep", "-o", "folder"], ["run", "-o", "run.pickle"]]
 
 @pytest.mark.parametrize(("words", "said"), RECORDER)
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
-def test_of_the_recorder(ended, tmp_path, monkeypatch, command, words, said):
-    monkeypatch.chdir(tmp_path)
+def test_of_the_recorder(ended, tmp_path, command, words, said):
     code, err = ended([*command, *words, *(["train.py"] if command[0] == "run" else [])])
 
     assert code == 2
@@ -60,8 +60,7 @@ def test_of_the_recorder(ended, tmp_path, monkeypatch, command, words, said):
         (["breakdown", "a", "--alloc-conf", "nosuch:1"], "--alloc-conf"),
     ],
 )
-def test_of_other_options(ended, tmp_path, monkeypatch, words, said):
-    monkeypatch.chdir(tmp_path)
+def test_of_other_options(ended, words, said):
     code, err = ended(words)
 
     assert code == 2
@@ -103,9 +102,8 @@ def test_a_name_that_is_empty_and_a_number_below_the_least(ended, words):
         (["capture", "--device", "cpu", "--optimizer", "paged-adamw"], "--optimizer paged-adamw: bitsandbytes has it"),
     ],
 )
-def test_what_is_known_once_torch_is_loaded(ended, tmp_path, monkeypatch, words, said):
+def test_what_is_known_once_torch_is_loaded(ended, words, said):
     pytest.importorskip("litgpt")
-    monkeypatch.chdir(tmp_path)
     code, err = ended(words)
 
     assert (code, err.count("\n")) == (2, 1), err
@@ -121,9 +119,8 @@ def test_what_is_known_once_torch_is_loaded(ended, tmp_path, monkeypatch, words,
         (["-o", "no/run.pickle"], "no/run.pickle cannot be written"),
     ],
 )
-def test_files_that_are_not_there_end_with_1(ended, tmp_path, monkeypatch, words, said):
+def test_files_that_are_not_there_end_with_1(ended, words, said):
     pytest.importorskip("litgpt")
-    monkeypatch.chdir(tmp_path)
     code, err = ended(["capture", "--device", "cpu", "--model", "pythia-14m", "--seq", "16", *words])
 
     assert code == 1
