@@ -376,5 +376,5 @@ def test_step_0_of_a_script_cannot_be_profiled(tmp_path):
 
     done = memprof("run", "--profile-steps", "0", "-o", tmp_path / "run.pickle", tmp_path / "train.py")
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "begin with 1 or later" in done.stderr

@@ -119,7 +119,9 @@ def _convolution_backward(
     layout = _format(source, weight)
     by_torch = computed_by_torch(source, weight, args[1:-1], layout)
     # ``cudnn_convolution_backward`` gives the gradient the input's layout; each pass then makes it dense for itself.
-    moved = not by_torch and _like_channels_last(gradient) != (
+    # In one dimension it is a row of an image by then, and of channels last where the channels are dense.
+    image = gradient.unsqueeze(2) if gradient.dim() == 3 else gradient
+    moved = not by_torch and _like_channels_last(image) != (
         (layout if mask[1] else _format(source)) is torch.channels_last
     )
     held = [device.temporary(_copy_bytes(source, layout) if mask[1] and not by_torch else 0)]
