@@ -3,9 +3,9 @@
 Programs build a model on the CPU, fill it with random numbers, cast it, and send it to the device. On the simulated
 device no value is ever read. Here the CPU kernels that such code runs leave a large floating-point tensor alone while
 its pages have never been touched: they read as zero, which is what a fill with zeros or a copy of such a tensor would
-have left as well. Random fills are what differs: such weights are zero. The host's generator goes on as far as they would
-have taken it, up to a limit, so that what the program draws afterwards (lengths, an order, layers to drop) is what it
-would have drawn.
+have left as well. Random fills are what differs: such weights are zero. The host's generator goes on as far as they
+would have taken it, up to a limit, so that what the program draws afterwards (lengths, an order, layers to drop) is
+what it would have drawn.
 Whether pages were written is asked of the kernel (``mincore``), so a tensor with data in it is computed as always.
 """
 

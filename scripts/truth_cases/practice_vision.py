@@ -194,9 +194,7 @@ def vgg16_norms_fp32_checkpointed() -> None:
             inputs = width
         layers.append(nn.MaxPool2d(2))
     body = nn.Sequential(*layers).cuda()
-    head = nn.Sequential(
-        nn.Flatten(), nn.Linear(512 * 16, 2048), nn.ReLU(), nn.Dropout(), nn.Linear(2048, 100)
-    ).cuda()
+    head = nn.Sequential(nn.Flatten(), nn.Linear(512 * 16, 2048), nn.ReLU(), nn.Dropout(), nn.Linear(2048, 100)).cuda()
     model = nn.ModuleList([body, head])
 
     def loss() -> torch.Tensor:

@@ -28,6 +28,8 @@ except UnsupportedError as error:
 pytestmark = pytest.mark.torch
 ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(__file__).parent / "scripts"
+WEIGHTS = 32
+"""Allocations in which the order of loading can show; those after are in order."""
 
 
 def run(folder, *words, card="t4", **environment):
@@ -100,7 +102,11 @@ def test_hugging_face_script_with_trainer_peft_and_bitsandbytes(tmp_path, measur
     truth = measured["hugging_face_lora.py"]
     if any(environment["packages"].get(name) != truth["packages"][name] for name in ("transformers", "peft")):
         pytest.skip("measured with other versions of transformers and peft")
-    assert figures_of(tmp_path) == (truth["max_allocated_bytes"], truth["max_reserved_bytes"], truth["allocations"])
+    allocated, reserved, sizes = figures_of(tmp_path)
+    assert (allocated, reserved) == (truth["max_allocated_bytes"], truth["max_reserved_bytes"])
+    # transformers loads weights with four threads, in whatever order they get to it
+    assert sorted(sizes[:WEIGHTS]) == sorted(truth["allocations"][:WEIGHTS])
+    assert sizes[WEIGHTS:] == truth["allocations"][WEIGHTS:]
 
 
 def refused(folder, code):

@@ -48,9 +48,11 @@ PROGRAMS = {
     "triton": ("import triton.language as tl", "Triton cannot be simulated, and is not installed here"),
     "library of CUDA": ("import ctypes\nctypes.CDLL('libcublas.so.99')", "what loads libcublas.so.99"),
     "sums of cuDNN over labels": (
-        "torch.nn.functional.ctc_loss(\n"
-        "    torch.zeros(9, 1, 4, device='cuda'), torch.ones(3, dtype=torch.int32), (9,), (3,)\n"
-        ")",
+        (
+            "torch.nn.functional.ctc_loss(\n"
+            "    torch.zeros(9, 1, 4, device='cuda'), torch.ones(3, dtype=torch.int32), (9,), (3,)\n"
+            ")"
+        ),
         "ctc_loss with cuDNN cannot be simulated",
     ),
     "default process group": ("group()", "NCCL (torch.distributed) cannot be simulated"),

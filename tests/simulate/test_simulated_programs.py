@@ -56,7 +56,11 @@ def test_a_program_that_does_not_fit(tmp_path: Path) -> None:
         ("raise ValueError('mine')", "failed", "mine"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "crashed", "the process ended with signal 11"),
         ("import time; time.sleep(60)", "timeout", "not finished after 15 seconds"),
-        ("import torch; torch.compile(torch.nn.Linear(4, 4).cuda())(0)", "refused", "torch.compile cannot be simulated"),
+        (
+            "import torch; torch.compile(torch.nn.Linear(4, 4).cuda())(0)",
+            "refused",
+            "torch.compile cannot be simulated",
+        ),
     ],
 )
 def test_programs_that_end_otherwise(tmp_path: Path, code: str, status: str, message: str) -> None:

@@ -40,7 +40,7 @@ def _addmm(device: Device, _op: object, /, output: torch.Tensor, args: Any, kwar
 
 
 @kernel("_grouped_mm")
-def _grouped_mm(
+def _grouped_mm(  # noqa: PLR0917  # torch's signature
     device: Device,
     _op: object,
     /,
