@@ -15,14 +15,17 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from memprof.errors import InputError, UnsupportedError, UsageError
+from memprof.commands.host_memory import crowds_out
+from memprof.errors import CaptureError, InputError, UnsupportedError, UsageError
 from memprof.simulate.cards import card_named
 from memprof.simulate.support import check_build
 from memprof.simulate.unsimulated import place_of_crash
+from memprof.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,6 +44,8 @@ _SI_KERNEL = 0x80
 """``asm-generic/siginfo.h``: the kernel's own, as a terminal's; a process that sends a signal has another."""
 _PR_SET_PDEATHSIG = 1
 """``linux/prctl.h``."""
+_LOOK = 1.0
+"""Seconds between two looks at a run."""
 DEFAULT_CARD = "h200"
 """What is simulated where nobody names a card: the one whose memory was measured beside the simulation."""
 
@@ -115,6 +120,8 @@ def run_in_child(card: str) -> NoReturn:
     ------
     UnsupportedError
         If the child crashed: a program touched memory of the device that the simulation does not have.
+    CaptureError
+        If it was ended because it took all of this machine's memory.
 
     """
     command = [sys.executable, "-m", "memprof", *sys.argv[1:]]
@@ -142,7 +149,10 @@ def _run(environment: Mapping[str, str], command: Sequence[str]) -> int:
     """
     alone = not _at_terminal()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as under nohup; the child ignores it too
-        return subprocess.Popen(command, env=environment).wait()  # noqa: S603 - our own interpreter and arguments
+        child = subprocess.Popen(command, env=environment)  # noqa: S603 - our own interpreter and arguments
+        while (code := _wait(child)) is None:
+            _leave_memory(child)
+        return code
     early: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _frame: early.append(number))
     child = subprocess.Popen(command, env=environment, start_new_session=alone)  # noqa: S603 - as above
@@ -152,13 +162,33 @@ def _run(environment: Mapping[str, str], command: Sequence[str]) -> int:
         if early and alone:
             child.send_signal(signal.SIGINT)
         while (code := child.poll()) is None:
-            came = signal.sigtimedwait(awaited, 1.0)
+            came = signal.sigtimedwait(awaited, _LOOK)
+            _leave_memory(child)
             if came is not None and came.si_signo == signal.SIGINT and (alone or came.si_code != _SI_KERNEL):
                 child.send_signal(signal.SIGINT)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, masked)
         signal.signal(signal.SIGINT, before)
     return code
+
+
+def _wait(child: subprocess.Popen[bytes]) -> int | None:
+    with suppress(subprocess.TimeoutExpired):
+        return child.wait(_LOOK)
+    return None
+
+
+def _leave_memory(child: subprocess.Popen[bytes]) -> None:
+    """End a run that takes all of the machine's memory; raise `CaptureError` if it was ended."""
+    size = crowds_out(child.pid)
+    if size is None:
+        return
+    child.kill()
+    child.wait()
+    raise CaptureError(
+        f"the simulated run was ended: it had taken {format_bytes(size)} of this machine's memory, and hardly any was "
+        "left; every event is kept, so run fewer steps (--steps), or keep fewer events (--max-entries)"
+    )
 
 
 def _at_terminal() -> bool:
