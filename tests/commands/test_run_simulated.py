@@ -28,8 +28,8 @@ except UnsupportedError as error:
 pytestmark = pytest.mark.torch
 ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(__file__).parent / "scripts"
-WEIGHTS = 32
-"""Allocations in which the order of loading can show; those after are in order."""
+LOADING = 163
+"""Allocations until the last weight is quantized; only those after have one order."""
 
 
 def run(folder, *words, card="t4", **environment):
@@ -104,9 +104,9 @@ def test_hugging_face_script_with_trainer_peft_and_bitsandbytes(tmp_path, measur
         pytest.skip("measured with other versions of transformers and peft")
     allocated, reserved, sizes = figures_of(tmp_path)
     assert (allocated, reserved) == (truth["max_allocated_bytes"], truth["max_reserved_bytes"])
-    # transformers loads weights with four threads, in whatever order they get to it
-    assert sorted(sizes[:WEIGHTS]) == sorted(truth["allocations"][:WEIGHTS])
-    assert sizes[WEIGHTS:] == truth["allocations"][WEIGHTS:]
+    # transformers has four threads that load weights while it quantizes those that are there: any order is right
+    assert sorted(sizes[:LOADING]) == sorted(truth["allocations"][:LOADING])
+    assert sizes[LOADING:] == truth["allocations"][LOADING:]
 
 
 def refused(folder, code):
