@@ -160,8 +160,8 @@ def _pad(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _aligned_bias(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-    """Pad the last dimension to a multiple of 8 if need be, and expand (``preprocess_mask``)."""
-    missing = -mask.size(-1) % 8
-    if missing:
-        mask = torch.nn.functional.pad(mask, (0, missing))[..., : mask.size(-1)]
+    """Pad rows, by 1 to 8 columns, where a step is no multiple of 8, and expand (``preprocess_mask``)."""
+    if mask.stride(-1) != 1 or any(step % 8 for step in mask.stride()[:-1]):
+        columns = mask.size(-1)
+        mask = torch.nn.functional.pad(mask, (0, 8 - columns % 8))[..., :columns]
     return mask.expand(query.size(0), query.size(1), query.size(2), key.size(2))

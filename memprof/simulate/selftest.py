@@ -7,6 +7,7 @@ something in this installation is not what the simulation was made for, and no f
 from __future__ import annotations
 
 import gc
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import torch
@@ -58,7 +59,9 @@ def self_test(device: Device) -> None:
         They differ, or something is still allocated after the step.
     """
     try:
-        step()
+        # In a thread of its own: nodes of autograd are numbered by thread, and run in that order.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(step).result()
     except Exception as error:
         raise UnsupportedError(f"the simulated device does not work with this torch ({error}); {advice()}") from error
     gc.collect()

@@ -1,6 +1,7 @@
 """Single ops that language models, adapters and losses run; made, recorded and compared as in ``probes.py``.
 
-On a machine with a GPU, ``python tests/simulate/language_probes.py OUT.json``.
+On a machine with a GPU, ``python tests/simulate/language_probes.py OUT.json [GROUP ...]``. Attention takes long there:
+``attention:f16:0:2`` is every second of its shapes, in float16, and what is found is written after each shape.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ MASKS: dict[str, Callable[[int, int, int, int, torch.dtype], torch.Tensor | None
 }
 
 
-def attention(kind: str, dtype: torch.dtype) -> None:
+def attention(kind: str, dtype: torch.dtype, shapes: tuple = ATTENDED, path: Path | None = None) -> None:
     """Attention of many shapes, masks and ways, without a gradient too."""
-    for shape in ATTENDED:
+    for shape in shapes:
         batch, heads, _, rows, columns, _, _ = shape
 
         def inputs(mask: str = "none", shape: Any = shape, *, grad: bool = True) -> tuple:
@@ -89,6 +90,8 @@ def attention(kind: str, dtype: torch.dtype) -> None:
                     both_ways(full, lambda i=inputs, m=mask: i(m), run)
                     if not dropout:
                         record(f"{full}/no_grad", lambda i=inputs, m=mask: i(m, grad=False), run)
+        if path is not None:
+            path.write_text(json.dumps(FOUND), encoding="utf-8")
 
 
 Ops = dict[str, "Callable[[torch.Tensor], Any]"]
@@ -543,7 +546,11 @@ def main(path: str, *groups: str) -> None:
     (weight @ weight).sum().backward()  # both threads have their handles afterwards
     F.linear(weight, weight, zeros(64)).sum().backward()
     for group in groups or GROUPS:
-        GROUPS[group]()
+        name, *part = group.split(":")
+        if part:
+            attention(part[0], DTYPES[part[0]], ATTENDED[int(part[1]) :: int(part[2])], Path(path))
+        else:
+            GROUPS[name]()
     Path(path).write_text(json.dumps(FOUND), encoding="utf-8")
 
 

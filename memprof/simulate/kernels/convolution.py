@@ -118,37 +118,60 @@ def _convolution_backward(
     mask = args[-1]
     layout = _format(source, weight)
     by_torch = computed_by_torch(source, weight, args[1:-1], layout)
+    if by_torch:
+        return _backward_by_torch(device, gradient, source, weight, mask)
     # ``cudnn_convolution_backward`` gives the gradient the input's layout; each pass then makes it dense for itself.
     # In one dimension it is a row of an image by then, and of channels last where the channels are dense.
     image = gradient.unsqueeze(2) if gradient.dim() == 3 else gradient
-    moved = not by_torch and _like_channels_last(image) != (
-        (layout if mask[1] else _format(source)) is torch.channels_last
-    )
-    held = [device.temporary(_copy_bytes(source, layout) if mask[1] and not by_torch else 0)]
+    moved = _like_channels_last(image) != ((layout if mask[1] else _format(source)) is torch.channels_last)
+    held = [device.temporary(_copy_bytes(source, layout) if mask[1] else 0)]
     held.append(device.temporary(_copy_bytes(gradient, layout) if moved else 0))
     gradient_bytes = 0 if moved else _copy_bytes(gradient, layout)
     convolution = _describe(source, weight, args[1:-1])
     results: dict[Pass, torch.Tensor | None] = {Pass.INPUT_GRADIENT: None, Pass.WEIGHT_GRADIENT: None}
     passes = [(Pass.INPUT_GRADIENT, source, mask[0]), (Pass.WEIGHT_GRADIENT, weight, mask[1])]
-    for which, tensor, wanted in reversed(passes) if by_torch else passes:
+    for which, tensor, wanted in passes:
         if not wanted:
             continue
-        before = gradient_bytes if which is Pass.WEIGHT_GRADIENT and not by_torch else 0
+        before = gradient_bytes if which is Pass.WEIGHT_GRADIENT else 0
         copies = [device.temporary(before)]
         results[which] = _output(device, tensor.size(), tensor.dtype, layout)
-        if which is Pass.INPUT_GRADIENT and not by_torch:
+        if which is Pass.INPUT_GRADIENT:
             copies.append(device.temporary(_copy_bytes(weight, layout)))
         copies.append(device.temporary(gradient_bytes - before))
-        if by_torch:
-            copies.append(device.temporary(_copy_bytes(source if which is Pass.WEIGHT_GRADIENT else weight, layout)))
-        else:
-            _workspace(device, convolution, which)
+        _workspace(device, convolution, which)
         for temporary in reversed(copies):
             temporary.free()
     bias = _bias_gradient(device, gradient) if mask[2] else None
     for temporary in reversed(held):
         temporary.free()
     return results[Pass.INPUT_GRADIENT], results[Pass.WEIGHT_GRADIENT], bias
+
+
+def _backward_by_torch(
+    device: Device, gradient: torch.Tensor, source: torch.Tensor, weight: torch.Tensor, mask: Sequence[bool]
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """Make the weight's gradient, then the input's (``conv_depthwise2d_backward_cuda_out``, ``DepthwiseConv2d.cu``).
+
+    Over one dimension the input is copied before all of it (``convolution_backward``).
+    """
+    flat = source.dim() == 3
+    source_bytes = _copy_bytes(source, torch.contiguous_format)
+    source_copy = device.temporary(source_bytes if flat else 0)
+    gradient_copy = device.temporary(_copy_bytes(gradient, torch.contiguous_format))
+    weight_gradient = input_gradient = None
+    if mask[1]:
+        copy = device.temporary(0 if flat else source_bytes)
+        weight_gradient = _output(device, weight.size(), weight.dtype, torch.contiguous_format)
+        copy.free()
+    if mask[0]:
+        copy = device.temporary(_copy_bytes(weight, torch.contiguous_format))
+        input_gradient = _output(device, source.size(), source.dtype, torch.contiguous_format)
+        copy.free()
+    gradient_copy.free()
+    bias = _bias_gradient(device, gradient) if mask[2] else None
+    source_copy.free()
+    return input_gradient, weight_gradient, bias
 
 
 def _bias_gradient(device: Device, gradient: torch.Tensor) -> torch.Tensor:

@@ -99,13 +99,18 @@ def _spread(device: Device, _op: object, _outputs: Any, args: Any, kwargs: dict[
 
 @temporaries("cumsum", "cumprod")
 def _scan(device: Device, _op: object, output: Any, args: Any, _kwargs: Any) -> None:
-    """Cast an input of another dtype first; what is one row is scanned by cub (``scan_dim``, ``ScanUtils.cuh``)."""
+    """Cast an input of another dtype, and copy one that is not contiguous; what is one row is scanned by cub.
+
+    ``impl_func_cum_ops`` in ``ATen/native/ReduceOps.cpp``, ``scan_dim`` in ``ATen/native/cuda/ScanUtils.cuh``.
+    """
     tensor, dim = args[0], args[1]
-    cast = tensor.numel() * output.element_size() if tensor.dtype != output.dtype else 0
-    held = device.temporary(cast)
+    nbytes = tensor.numel() * output.element_size()
+    held = [device.temporary(nbytes if tensor.dtype != output.dtype else 0)]
+    held += [device.temporary(0 if each.is_contiguous() else nbytes) for each in (output, tensor)]
     if tensor.dim() and tensor.numel() == tensor.size(dim) > 0:
         device.temporary(cub_scan_bytes(tensor.numel(), output.element_size())).free()
-    held.free()
+    for each in reversed(held):
+        each.free()
 
 
 @kernel("_logcumsumexp")
