@@ -53,7 +53,7 @@ def parse_alloc_conf(text: str) -> Settings:
         if name in _WITHOUT_EFFECT:
             continue
         if name not in _PARSERS:
-            known = ", ".join(sorted([*_PARSERS, "backend"]))
+            known = ", ".join(sorted(_PARSERS))
             raise InputError(f"allocator setting {name!r} is not known; those that change memory are {known}")
         settings = _PARSERS[name](settings, name, value)
     if settings.max_split_size is not None and settings.max_split_size < settings.large_segment_size:

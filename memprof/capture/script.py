@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import runpy
 import sys
 from pathlib import Path
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["own_traceback", "run_as_main"]
 
+MAIN = "__main__.py"
+"""What makes a folder or a package one that can be run."""
+
 
 def run_as_main(target: str, arguments: Sequence[str], *, module: bool) -> dict[str, Any]:
     """Run `target`, a file or with `module` a module's name, and return its globals, so that they stay alive.
@@ -24,17 +28,37 @@ def run_as_main(target: str, arguments: Sequence[str], *, module: bool) -> dict[
     Raises
     ------
     CaptureError
-        If there is no such file.
+        If there is no such file or module, or it is a folder or package that cannot be run.
     """
     sys.argv = [target, *arguments]
     if module:
         sys.path[0] = str(Path.cwd())
+        _check_module(target)
         return runpy.run_module(target, run_name="__main__", alter_sys=True)
     path = Path(target)
     if not path.exists():
         raise CaptureError(f"{target}: no such script; give a file, or -m and the name of a module")
+    if path.is_dir() and not (path / MAIN).exists():
+        raise CaptureError(f"{target}: a folder without {MAIN}; give the script in it that trains")
     sys.path[0] = str(path.resolve().parent)
     return runpy.run_path(target, run_name="__main__")
+
+
+def _check_module(name: str) -> None:
+    found = None
+    try:
+        if name and not name.startswith("."):
+            found = importlib.util.find_spec(name)
+        package = found is not None and found.submodule_search_locations is not None
+        if package and importlib.util.find_spec(f"{name}.{MAIN.removesuffix('.py')}") is None:
+            raise CaptureError(f"-m {name}: a package without {MAIN}; give the module in it that trains")
+    except ModuleNotFoundError as error:
+        if not f"{name}.".startswith(f"{error.name}."):
+            raise  # a package's own, of what it needs
+    if found is None:
+        raise CaptureError(
+            f"-m {name}: no such module here or among installed packages; give a module's name or a file"
+        )
 
 
 def own_traceback(traceback: TracebackType | None) -> TracebackType | None:

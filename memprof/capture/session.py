@@ -27,6 +27,8 @@ from memprof.errors import OutputError, UsageError
 from memprof.trace.writer import write_snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from memprof.capture.devices import RecordedDevice
     from memprof.capture.pens import Pen
     from memprof.capture.step_profilers import ProfiledSteps
@@ -64,6 +66,8 @@ class CaptureResult:
     """Of the run itself, without writing the file."""
     profile: Path | None = None
     """The profiler's trace of the chosen steps; None where none were chosen, or none of them came."""
+    notes: tuple[str, ...] = ()
+    """What was asked for and not given, a line each."""
 
 
 class Session:
@@ -108,7 +112,8 @@ class Session:
         self.device = device
         self.labels = labels not in (False, "none")
         """Whether there are any."""
-        self.light = labels == "light" and device.source != "profiled"
+        self._asked_light = labels == "light"
+        self.light = self._asked_light and device.source != "profiled"
         self.pen: Pen = NotePen() if self.light else ProfilerPen()
         """What a `Watcher` writes with."""
         self._stacks = stacks
@@ -118,6 +123,7 @@ class Session:
         self._profilers = StepProfilers(
             throughout=throughout, tensors=self.labels, gpu=device.source == "recorded", chosen=profile
         )
+        self._profile = profile
         self._traced: ExportedTrace | None = None
         self._timeline: Timeline | None = None
         self._snapshot: dict[str, Any] | None = None
@@ -233,7 +239,14 @@ class Session:
             device_used_bytes=last["device_used_bytes"],
             seconds=self._seconds,
             profile=None if self._traced is None else trace_path(path),
+            notes=tuple(self._not_given()),
         )
+
+    def _not_given(self) -> Iterator[str]:
+        if self._asked_light and not self.light:
+            yield "full labels were written: on the CPU the profiler's record is all there is, and has no lighter ones"
+        if self._profile is not None and self._traced is None:
+            yield f"nothing was profiled: the recording ended before step {self._profile.first} began"
 
 
 def check_output(output: str | Path) -> Path:

@@ -90,13 +90,14 @@ def _file(words: Sequence[str], output: Path | None) -> Iterator[Path]:
             raise UsageError(f"{word}: give it before the --, it is memprof check's own")
     with TemporaryDirectory(prefix="memprof-") as folder:
         file = output if output is not None else Path(folder) / "run.pickle"
-        _capture(words, file)
+        # The capture's report ends with the name of its file and what to do with it: not of one that is thrown away.
+        _capture(words, file, report=subprocess.DEVNULL if output is None else sys.stderr.fileno())
         yield file
 
 
-def _capture(words: Sequence[str], file: Path) -> None:
-    """Capture in a process of its own, whose report goes to stderr; end as it ends if it fails."""
+def _capture(words: Sequence[str], file: Path, *, report: int) -> None:
+    """Capture in a process of its own, whose report goes to the file `report`; end as it ends if it fails."""
     command = [sys.executable, "-m", "memprof", "capture", *words, "--output", str(file)]
-    done = subprocess.run(command, stdout=sys.stderr.fileno(), check=False)  # noqa: S603 - our own program
+    done = subprocess.run(command, stdout=report, check=False)  # noqa: S603 - our own program
     if done.returncode:
         sys.exit(done.returncode if done.returncode > 0 else 1)

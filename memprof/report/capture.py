@@ -37,6 +37,8 @@ def capture_report(result: CaptureResult, *, card: str | None = None) -> Text:
     text.append(
         f"\n{result.entries:,} trace entries, {result.labelled:,} allocations labelled, {result.seconds:.1f} s\n"
     )
+    for note in result.notes:
+        text.append(f"{note}\n", style="bold")
     text.append(f"wrote {clean(str(result.path))}; next: memprof breakdown {clean(str(result.path))}")
     if result.profile is not None:
         text.append(f"\nwrote {clean(str(result.profile))}; next: memprof profile {clean(str(result.profile))}")

@@ -76,6 +76,7 @@ def test_options_without_effect_on_memory_are_accepted():
         ("roundup_power2_divisions:[3:4]", "3 is not a power of two"),
         ("roundup_power2_divisions:[4:4", "cannot be read"),
         ("expandable_segment:True", "'expandable_segment' is not known"),
+        ("nosuch:1", "change memory are backend, expandable_segments"),
         (",,", "cannot be read"),
     ],
 )

@@ -10,7 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import memprof  # noqa: E402 - after the check that torch is there
+from memprof.capture.step_profilers import ProfiledSteps  # noqa: E402
 from memprof.errors import CaptureError, InputError, UsageError  # noqa: E402
+from memprof.report.capture import capture_report  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -328,6 +330,19 @@ def test_wrong_options_are_one_line(tmp_path, options, message):
     with pytest.raises(UsageError, match=message) as caught:
         memprof.record(tmp_path / "run.pickle", **options)
     assert "\n" not in str(caught.value)
+
+
+def test_what_was_asked_for_and_is_not_given_is_said(tmp_path):
+    # given a run of one step, of which a later one was to be profiled, and labels that the CPU does not have
+    with memprof.record(
+        tmp_path / "run.pickle", device="cpu", labels="light", profile=ProfiledSteps(first=9, last=9)
+    ) as recording:
+        train(*build())
+    notes = recording.result.notes
+    assert [note.split(":")[0] for note in notes] == ["full labels were written", "nothing was profiled"]
+    assert "before step 9 began" in notes[1]
+    report = capture_report(recording.result).plain
+    assert all(f"\n{note}\n" in report for note in notes)
 
 
 def test_a_recording_of_one_rank_has_it_in_its_name(tmp_path, monkeypatch):
