@@ -11,21 +11,20 @@ from __future__ import annotations
 
 import random
 import sys
-from collections import defaultdict
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from convolution_grid import drawn
 
 from memprof.simulate.convolution_rule import Neighbours
-from memprof.simulate.convolutions import Convolution, Pass, table
+from memprof.simulate.convolutions import COLUMNS, Pass, convolution_of, load, plain, row_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from memprof.simulate.convolution_rule import Known
+    Held = np.ndarray[Any, Any]
+    """Which rows of the table are held out."""
 
 PAGE = Path(__file__).parents[1] / "docs/convolutions.md"
 MOST = 3000
@@ -37,17 +36,20 @@ WORDS = {
 }
 
 
-def rows(name: str, asked: list[Known], known: Iterable[Known]) -> list[str]:
-    """Guess and compare."""
-    neighbours = Neighbours(known)
-    asked = random.Random(0).sample(asked, min(MOST, len(asked)))  # noqa: S311  # no secret
+def rows(name: str, out: Held) -> list[str]:
+    """Guess what is held out from the rest, and compare."""
+    known = load()
+    neighbours = Neighbours(known.rows[~out], known.workspaces[~out])
+    places = np.flatnonzero(out).tolist()
+    asked = random.Random(0).sample(places, min(MOST, len(places)))  # noqa: S311  # no secret
     lines = []
     for which in Pass:
         errors, wrong, all_bytes, exact = [], 0, 0, 0
-        for convolution, workspaces in asked:
-            truth = workspaces[which]
-            if truth is None:
+        for place in asked:
+            truth = int(known.workspaces[place, which])
+            if truth < 0:
                 continue
+            convolution = convolution_of(known.rows[place].tolist())
             guess = neighbours.estimate(convolution, which)
             exact += guess == truth
             wrong += abs(guess - truth)
@@ -63,50 +65,46 @@ def rows(name: str, asked: list[Known], known: Iterable[Known]) -> list[str]:
     return lines
 
 
-def held_out_shapes() -> tuple[list[Known], list[Known]]:
-    """Split the table by shape, a tenth of them held out, with all batches, dtypes and layouts."""
-    shapes = _by_shape()
-    names = list(shapes)
-    random.Random(1).shuffle(names)  # noqa: S311  # no secret
-    tenth = len(names) // 10
-    return [e for name in names[:tenth] for e in shapes[name]], [e for name in names[tenth:] for e in shapes[name]]
+def _shapes() -> tuple[int, Held]:
+    """Return how many shapes there are, and which of them each row has."""
+    sizes = load().rows[:, : COLUMNS.index("channels_last")]
+    found, shape_of = np.unique(sizes, axis=0, return_inverse=True)
+    return len(found), shape_of.ravel()
 
 
-def held_out_batches() -> tuple[list[Known], list[Known]]:
-    """Split the table: one batch size of each shape is held out."""
+def held_out_shapes() -> Held:
+    """Hold a tenth of the shapes out, with all batches, dtypes and layouts."""
+    count, shape_of = _shapes()
+    return np.isin(shape_of, np.random.default_rng(1).permutation(count)[: count // 10])
+
+
+def held_out_batches() -> Held:
+    """Hold one batch size of each shape out that has more than two."""
+    _, shape_of = _shapes()
+    batches = load().rows[:, COLUMNS.index("batch")]
     draw = random.Random(2)  # noqa: S311  # no secret
-    asked: list[Known] = []
-    kept: list[Known] = []
-    for entries in _by_shape().values():
-        batches = sorted({each.batch for each, _ in entries})
-        out = draw.choice(batches) if len(batches) > 2 else None
-        for entry in entries:
-            (asked if entry[0].batch == out else kept).append(entry)
-    return asked, kept
+    out = np.zeros(len(batches), dtype=bool)
+    for places in np.split(np.argsort(shape_of, kind="stable"), np.cumsum(np.bincount(shape_of))[:-1]):
+        there = sorted(set(batches[places].tolist()))
+        if len(there) > 2:
+            out[places[batches[places] == draw.choice(there)]] = True
+    return out
 
 
-def _by_shape() -> dict[Convolution, list[Known]]:
-    shapes: dict[Convolution, list[Known]] = defaultdict(list)
-    for convolution, workspaces in table().items():
-        shapes[replace(convolution, batch=0, dtype="", channels_last=False)].append((convolution, workspaces))
-    return shapes
-
-
-def held_out_draws() -> tuple[list[Known], list[Known]]:
-    """Split the table: what `convolution_grid` drew at random, and what networks are made of."""
-    random_ones = set(drawn())
-    asked = [entry for entry in table().items() if entry[0] in random_ones]
-    return asked, [entry for entry in table().items() if entry[0] not in random_ones]
+def held_out_draws() -> Held:
+    """Hold out what `convolution_grid` drew at random; what is left is what networks are made of."""
+    random_ones = {row_of(plain(each, Pass.FORWARD)[0]) for each in drawn()}
+    return np.array([tuple(row) in random_ones for row in load().rows.tolist()])
 
 
 def main() -> None:
     """Write the page."""
-    lines = rows("shapes held out", *held_out_shapes()) + rows("batch sizes held out", *held_out_batches())
-    lines += rows("drawn at random, all held out", *held_out_draws())
+    lines = rows("shapes held out", held_out_shapes()) + rows("batch sizes held out", held_out_batches())
+    lines += rows("drawn at random, all held out", held_out_draws())
     head = [
         "# Workspaces of convolutions",
         "",
-        f"The table has {len(table()):,} convolutions; `memprof/simulate/convolutions.py` says how they were recorded.",
+        f"The table has {len(load().rows):,} convolutions; `memprof/simulate/convolutions.py` says where they are from.",
         "What is in it is met to the byte. What is not in it is guessed from its nearest neighbours",
         "(`memprof/simulate/convolution_rule.py`), and is a caveat of the run, with its bytes.",
         "",

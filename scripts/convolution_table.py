@@ -1,10 +1,11 @@
 # ruff: noqa: INP001  # a script, not a package
-"""Write the table of cuDNN's workspaces from what ``scripts/convolution_grid.py`` recorded.
+"""Add to the table of cuDNN's workspaces what was recorded, or what cuDNN answered.
 
-    python scripts/convolution_table.py GRID.json ...
+    python scripts/convolution_table.py FILE.json[.gz] ...
 
-Writes ``memprof/simulate/data/cudnn_convolutions_h200.json.gz``: for each shape, dtype and layout the batches with
-their three workspaces; a dtype that says the same as another shares its rows.
+FILE is what ``scripts/convolution_grid.py`` recorded, or ``convolution_widened.py`` or ``convolution_models.py`` asked.
+What is in ``memprof/simulate/data/cudnn_convolutions_h200.npz`` stays as it is. A convolution that is transposed
+becomes its mirror; one that torch computes itself is left out, whatever cuDNN would take for it.
 """
 
 from __future__ import annotations
@@ -12,65 +13,108 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-OUTPUT = Path(__file__).parents[1] / "memprof/simulate/data/cudnn_convolutions_h200.json.gz"
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from memprof.simulate.convolutions import COLUMNS, Convolution, Pass, load, plain, row_of
+from memprof.simulate.kernels.depthwise import computed_by_torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OUTPUT = Path(__file__).parents[1] / "memprof/simulate/data/cudnn_convolutions_h200.npz"
+CHOICES = {"": {}, "s": {"tf32": False}, "d": {"deterministic": True}}
+"""What a key may end with: TF32 is not allowed, only deterministic engines are."""
 
 
-LORA_SHAPE = "[16,[1037],1024,[1],[1],[0],[1],2,0]"
-LORA_WEIGHT_GRADIENTS = {1: 2583232, 2: 5067872, 32: 70661408}
-"""lit-gpt's grouped LoRA of Pythia-70m, as recorded in ``traces/sweep-pythia-70m`` (float16, mbs 1 to 32): nothing
-forward; copies of input and output, and 32 bytes, backward; at mbs 1, 2 and 32 more for the weight."""
+def convolution_of(key: str) -> Convolution:
+    """Return the convolution of a key of ``convolution_grid.key_of``, with one of `CHOICES` behind it or not."""
+    _, batch, inputs, spatial, outputs, kernel, stride, padding, dilation, *rest = json.loads(key)
+    groups, transposed, dtype, layout, *choice = rest
+    return Convolution(
+        batch=batch,
+        inputs=inputs,
+        spatial=tuple(spatial),
+        outputs=outputs,
+        kernel=tuple(kernel),
+        stride=tuple(stride),
+        padding=tuple(padding),
+        dilation=tuple(dilation),
+        groups=groups,
+        transposed=bool(transposed),
+        dtype=dtype,
+        channels_last=layout == "cl",
+        **CHOICES[choice[0] if choice else ""],
+    )
 
 
-def lora_workspaces(batch: int) -> list[int]:
-    """Return the three workspaces of that LoRA."""
-    copies = batch * 1037 * (16 + 1024) * 2 + 32
-    return [0, copies, LORA_WEIGHT_GRADIENTS.get(batch, copies)]
-
-
-def workspace(events: list[int] | None) -> int | None:
-    """Return what was taken beside the output; None if that was not one temporary, taken and given back."""
-    if events is None:
-        return None
-    if len(events) == 1:
+def workspace(found: int | list[int] | None) -> int:
+    """Return what was answered, or taken beside the output; -1 if that was not one temporary, taken and given back."""
+    if found is None or isinstance(found, int):
+        return -1 if found is None else found
+    if len(found) == 1:
         return 0
-    return events[1] if len(events) == 3 and events[1] == -events[2] else None
+    return found[1] if len(found) == 3 and found[1] == -found[2] else -1
+
+
+def by_torch(each: Convolution) -> bool:
+    """Tell whether torch computes a convolution itself."""
+    if each.groups == 1:
+        return False
+    dtype = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[each.dtype]
+    source = torch.empty(each.batch, each.inputs, *each.spatial, dtype=dtype, device="meta")
+    weight = torch.empty(each.outputs, each.inputs // each.groups, *each.kernel, device="meta")
+    options = (each.stride, each.padding, each.dilation, each.transposed, (0,), each.groups)
+    layout = torch.channels_last if each.channels_last else torch.contiguous_format
+    return computed_by_torch(source, weight, options, layout)
+
+
+def read(path: str) -> Iterator[tuple[Convolution, list[int]]]:
+    """Yield the convolutions of a file, and their workspaces."""
+    packed = Path(path).read_bytes()
+    cases = json.loads(gzip.decompress(packed) if path.endswith(".gz") else packed)["cases"]
+    for key, found in cases.items():
+        convolution = convolution_of(key)
+        places = [plain(convolution, which) for which in Pass]
+        if places[0][0].transposed or by_torch(convolution):
+            continue
+        workspaces = [-1, -1, -1]
+        for (_, which), each in zip(places, found, strict=True):
+            workspaces[which] = workspace(each)
+        yield places[0][0], workspaces
+
+
+def write(found: dict[tuple[int, ...], list[int]]) -> None:
+    """Write the table, sorted, in the least columns of numbers that hold it."""
+    rows = sorted(found)
+    columns: dict[str, Any] = {}
+    for at, name in enumerate(COLUMNS):
+        column = np.array([row[at] for row in rows])
+        columns[name] = column.astype(np.min_scalar_type(column.max()))
+    for which in Pass:
+        columns[which.name.lower()] = np.array([found[row][which] for row in rows], dtype="<i8")
+    OUTPUT.parent.mkdir(exist_ok=True)
+    np.savez_compressed(OUTPUT, **columns)
 
 
 def main() -> None:
-    """Group the recorded cases by shape, and write them."""
-    grids = [json.loads(Path(name).read_text(encoding="utf-8")) for name in sys.argv[1:]]
-    shapes: dict[str, dict[str, dict[str, dict[int, list[Any]]]]] = defaultdict(
-        lambda: defaultdict(lambda: defaultdict(dict))
-    )
-    for key, events in (item for grid in grids for item in grid["cases"].items()):
-        _, batch, *shape, dtype, layout = json.loads(key)
-        there = shapes[json.dumps(shape)][layout][dtype]
-        known = there.get(batch, [None, None, None])
-        fresh = [workspace(each) for each in events]
-        there[batch] = [new if old is None else old for old, new in zip(known, fresh, strict=True)]
-    shapes[LORA_SHAPE]["cf"]["f16"] = {batch: lora_workspaces(batch) for batch in (1, 2, 4, 8, 16, 32)}
-    rows = []
-    for shape, layouts in sorted(shapes.items(), key=lambda item: json.loads(item[0])):
-        variants: dict[str, list[tuple[int, list[Any]]]] = {}
-        for layout, dtypes in layouts.items():
-            half, brain = dtypes.get("f16", {}), dtypes.get("bf16", {})
-            same = {batch: found for batch, found in half.items() if brain.get(batch) == found}
-            for name, batches in (
-                ("f32", dtypes.get("f32", {})),
-                ("f16+bf16", same),
-                ("f16", {batch: found for batch, found in half.items() if batch not in same}),
-                ("bf16", {batch: found for batch, found in brain.items() if batch not in same}),
-            ):
-                if batches:
-                    variants[f"{name} {layout}"] = sorted(batches.items())
-        rows.append([json.loads(shape), variants])
-    text = json.dumps({"made_by": grids[0]["made_by"], "shapes": rows}, separators=(",", ":"))
-    OUTPUT.parent.mkdir(exist_ok=True)
-    OUTPUT.write_bytes(gzip.compress(text.encode(), mtime=0))
+    """Add every file to the table."""
+    known = load()
+    found = {
+        tuple(row): workspaces for row, workspaces in zip(known.rows.tolist(), known.workspaces.tolist(), strict=True)
+    }
+    for path in sys.argv[1:]:
+        before = len(found)
+        for convolution, workspaces in read(path):
+            there = found.setdefault(row_of(convolution), workspaces)
+            there[:] = [new if old < 0 else old for old, new in zip(there, workspaces, strict=True)]
+        sys.stdout.write(f"{path}: {len(found) - before} more\n")
+    write(found)
+    sys.stdout.write(f"{len(found)} convolutions, {OUTPUT.stat().st_size} bytes\n")
 
 
 if __name__ == "__main__":

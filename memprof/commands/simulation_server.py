@@ -65,7 +65,7 @@ def _load(recipe: str, quants: Sequence[str], optimizer: str) -> dict[str, Any]:
     check_support()
     for name in ("simulate.simulated", "capture.recorder", "recipes.registry", "commands.capture", "report.capture"):
         import_module(f"memprof.{name}")
-    import_module("memprof.simulate.convolutions").table()
+    import_module("memprof.simulate.convolutions").load()
     _command("capture").make_context("capture", [])  # what parsing loads
     if recipe in LITGPT:
         import_module("litgpt.lora")

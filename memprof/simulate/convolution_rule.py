@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter, defaultdict
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memprof.simulate.convolutions import Convolution, Pass, table
+from memprof.simulate.convolutions import COLUMNS, Convolution, Pass, convolution_of, load, plain, recorded, row_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
 
 __all__ = ["Neighbours", "estimate"]
 
@@ -31,18 +31,23 @@ _TRIED = 20
 _VOTES = 5
 """Neighbours that are asked."""
 
-Known = tuple[Convolution, tuple["int | None", "int | None", "int | None"]]
+_THREE = ("spatial", "kernel", "stride", "padding", "dilation")
+_AT = {name: at for at, name in enumerate(COLUMNS)}
 
 
 @lru_cache(maxsize=1 << 14)
 def estimate(convolution: Convolution, which: Pass) -> int:
     """Return a guess at the workspace in bytes."""
-    return _all_neighbours().estimate(convolution, which)
+    default = replace(convolution, tf32=True, deterministic=False)
+    if default != convolution and (nbytes := recorded(default, which)) is not None:
+        return nbytes
+    return _all_neighbours().estimate(*plain(convolution, which))
 
 
 @lru_cache(maxsize=1)
 def _all_neighbours() -> Neighbours:
-    return Neighbours(table().items())
+    known = load()
+    return Neighbours(known.rows, known.workspaces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +61,20 @@ class _Parts:
 
 
 class Neighbours:
-    """Recorded convolutions, found by likeness."""
+    """Recorded convolutions, found by likeness; their rows and workspaces as `load` has them."""
 
-    def __init__(self, known: Iterable[Known]) -> None:
-        groups: dict[Any, list[Known]] = defaultdict(list)
-        for convolution, workspaces in known:
-            for kind in _kinds(convolution):
-                groups[kind].append((convolution, workspaces))
-        self._groups = groups
-        self._places: dict[Any, np.ndarray[Any, Any]] = {}
+    def __init__(self, rows: np.ndarray[Any, Any], workspaces: np.ndarray[Any, Any]) -> None:
+        self._rows = rows
+        self._workspaces = workspaces
+        self._places = _places(rows)
+        self._kinds = [_grouped(kinds) for kinds in _kinds(rows)]
 
     def estimate(self, convolution: Convolution, which: Pass) -> int:
         """Return a guess at the workspace in bytes: what most of the nearest say, or else the nearest."""
         votes: list[int] = []
         for neighbour, workspaces in self._nearest(convolution):
-            workspace = workspaces[which]
-            if workspace is None:
+            workspace = int(workspaces[which])
+            if workspace < 0:
                 continue
             if neighbour == convolution:
                 return workspace
@@ -83,15 +86,16 @@ class Neighbours:
         most, count = Counter(votes).most_common(1)[0]
         return most if count > 1 else votes[0]
 
-    def _nearest(self, convolution: Convolution) -> Iterator[Known]:
-        kind = next((kind for kind in _kinds(convolution) if kind in self._groups), None)
-        if kind is None:
+    def _nearest(self, convolution: Convolution) -> Iterator[tuple[Convolution, Sequence[int]]]:
+        row = np.array([row_of(convolution)], dtype=self._rows.dtype)
+        for kinds, kind in zip(self._kinds, _kinds(row), strict=True):
+            members = kinds.get(kind.tobytes())
+            if members is None:
+                continue
+            distances = np.abs(self._places[members] - _places(row)).sum(1)
+            for each in members[np.argsort(distances, kind="stable")[:_TRIED]]:
+                yield convolution_of(self._rows[each].tolist()), self._workspaces[each]
             return
-        if kind not in self._places:
-            self._places[kind] = np.array([_place(each) for each, _ in self._groups[kind]])
-        distances = np.abs(self._places[kind] - _place(convolution)).sum(1)
-        for row in np.argsort(distances, kind="stable")[:_TRIED]:
-            yield self._groups[kind][row]
 
 
 def _transferred(workspace: int, neighbour: Convolution, convolution: Convolution) -> int:
@@ -125,28 +129,42 @@ def _without_neighbours(convolution: Convolution, which: Pass) -> int:
     return sizes["x"] + sizes["y"] + 32
 
 
-def _kinds(convolution: Convolution) -> tuple[Any, ...]:
-    """Return the groups that a convolution is in, the narrowest first."""
-    grouping = 0 if convolution.groups == 1 else 2 if convolution.groups == convolution.inputs else 1
-    shared = (len(convolution.kernel), convolution.transposed, convolution.item, convolution.channels_last, grouping)
-    exact = (convolution.kernel, convolution.stride, convolution.dilation)
-    coarse = (math.prod(convolution.kernel) == 1, max(convolution.stride) == 1)
-    return (*shared, *exact), (*shared, *coarse)
+def _grouped(kinds: np.ndarray[Any, Any]) -> dict[bytes, np.ndarray[Any, Any]]:
+    """Return the rows of each kind."""
+    found, kind_of = np.unique(kinds, axis=0, return_inverse=True)
+    order = np.argsort(kind_of.ravel(), kind="stable")
+    ends = np.cumsum(np.bincount(kind_of.ravel(), minlength=len(found)))
+    parts = np.split(order, ends[:-1])
+    # of nothing, split makes one part
+    return {kind.tobytes(): part for kind, part in zip(found, parts, strict=False)}
 
 
-def _place(convolution: Convolution) -> np.ndarray[Any, Any]:
-    """Return where a convolution stands: sizes by their logarithm, and what tensor cores can be used with."""
-    sizes = (
-        convolution.inputs,
-        convolution.outputs,
-        math.prod(convolution.spatial),
-        math.prod(convolution.kernel),
-    )
-    channels = [3.0 * (n % 8 == 0) + 1.6 * (n % 4 == 0) for n in (convolution.inputs, convolution.outputs)]
-    pixels = math.prod(convolution.output_spatial())
+def _kinds(rows: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return the kinds that convolutions are of, the narrower and the wider; each int32, (n, numbers)."""
+    inputs, groups = rows[:, _AT["inputs"]], rows[:, _AT["groups"]]
+    grouping = np.where(groups == 1, 0, np.where(groups == inputs, 2, 1))
+    shared = [rows[:, _AT["dims"]], rows[:, _AT["dtype"]] == 0, rows[:, _AT["channels_last"]], grouping]
+    kernel, stride, dilation = (_three(rows, name) for name in ("kernel", "stride", "dilation"))
+    narrow = np.column_stack([*shared, kernel, stride, dilation])
+    wide = np.column_stack([*shared, kernel.prod(1) == 1, stride.max(1) == 1])
+    return np.ascontiguousarray(narrow, dtype=np.int32), np.ascontiguousarray(wide, dtype=np.int32)
+
+
+def _three(rows: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
+    """Return the columns of the three dimensions."""
+    return rows[:, _AT[f"{name}0"] : _AT[f"{name}0"] + 3].astype(np.int64)
+
+
+def _places(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return where convolutions stand: sizes by their logarithm, and what tensor cores can be used with."""
+    spatial, kernel, stride, padding, dilation = (_three(rows, name) for name in _THREE)
+    inputs, outputs = rows[:, _AT["inputs"]], rows[:, _AT["outputs"]]
+    pixels = ((spatial + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1).prod(1)
+    sizes = [np.log2(n) for n in (inputs, outputs, spatial.prod(1), kernel.prod(1))]
+    channels = [3.0 * (n % 8 == 0) + 1.6 * (n % 4 == 0) for n in (inputs, outputs)]
     aligned = 2.0 * (pixels % 8 == 0) + 1.0 * (pixels % 4 == 0)
-    dtype = 0.5 * (convolution.dtype == "bf16")
-    return np.array([0.8 * math.log2(convolution.batch), *map(math.log2, sizes), *channels, aligned, dtype])
+    dtype = 0.5 * (rows[:, _AT["dtype"]] == 2)
+    return np.column_stack([0.8 * np.log2(rows[:, _AT["batch"]]), *sizes, *channels, aligned, dtype])
 
 
 def _sizes(convolution: Convolution) -> dict[str, int]:

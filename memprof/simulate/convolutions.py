@@ -1,23 +1,52 @@
-"""What cuDNN's convolutions take as workspace: a recorded table, and a rule for what is not in it.
+"""What cuDNN's convolutions take as workspace: a table, and a rule for what is not in it.
 
 Which of its engines cuDNN takes is its own heuristics'. The table holds what ``aten::convolution`` and its backward
-asked an H200's allocator for (torch 2.11+cu130, cuDNN 9.19), recorded by ``scripts/convolution_grid.py``. Outside of it
-`memprof.simulate.convolution_rule` guesses from the nearest neighbour.
+asked an H200's allocator for (torch 2.11+cu130, cuDNN 9.19), recorded by ``scripts/convolution_grid.py``, and what
+cuDNN's heuristics answered on that card when they were asked for a plan that was not run
+(``scripts/convolution_widened.py`` and ``convolution_models.py``: 99.6 % of what was recorded is answered to the byte).
+Outside of it `memprof.simulate.convolution_rule` guesses from the nearest neighbours.
 """
 
 from __future__ import annotations
 
-import gzip
-import json
 import math
-from dataclasses import dataclass, replace
+import struct
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Convolution", "Pass", "recorded", "table"]
+import numpy as np
 
-_FILE = Path(__file__).parent / "data/cudnn_convolutions_h200.json.gz"
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "COLUMNS",
+    "Convolution",
+    "Pass",
+    "Recorded",
+    "convolution_of",
+    "load",
+    "plain",
+    "recorded",
+    "row_of",
+    "table",
+]
+
+_FILE = Path(__file__).parent / "data/cudnn_convolutions_h200.npz"
+_DTYPES = ("f32", "f16", "bf16")
+_STRICT, _DETERMINISTIC = 1, 2
+_FLAT = {"spatial": 1, "kernel": 1, "stride": 1, "padding": 0, "dilation": 1}
+"""What a dimension that is not there is filled with."""
+COLUMNS = (
+    *("dims", "inputs", "outputs", "groups"),
+    *(f"{name}{dim}" for name in _FLAT for dim in range(3)),
+    *("channels_last", "choice", "batch", "dtype"),
+)
+"""The table's columns beside the three workspaces: a convolution of `dims` dimensions, never a transposed one."""
+_ROW = struct.Struct(f"<{len(COLUMNS)}i")
 
 
 class Pass(IntEnum):
@@ -28,15 +57,11 @@ class Pass(IntEnum):
     WEIGHT_GRADIENT = 2
 
 
-_MIRRORED = {
-    Pass.FORWARD: Pass.INPUT_GRADIENT,
-    Pass.INPUT_GRADIENT: Pass.FORWARD,
-    Pass.WEIGHT_GRADIENT: Pass.WEIGHT_GRADIENT,
-}
+_MIRRORED = (Pass.INPUT_GRADIENT, Pass.FORWARD, Pass.WEIGHT_GRADIENT)
 """The same computation in the mirrored convolution: 445 that were recorded both ways took the same bytes in all."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Convolution:
     """Everything that cuDNN chooses an engine by. Sizes of spatial dimensions are tuples."""
 
@@ -55,6 +80,12 @@ class Convolution:
     dtype: str
     """``f32``, ``f16`` or ``bf16``."""
     channels_last: bool
+    output_padding: tuple[int, ...] = ()
+    """Of a transposed one; empty where it is zero."""
+    tf32: bool = True
+    """Whether float32 may be computed in TF32; true for the other dtypes."""
+    deterministic: bool = False
+    """Whether only deterministic engines are taken."""
 
     @property
     def item(self) -> int:
@@ -72,6 +103,7 @@ class Convolution:
             inputs=self.outputs,
             outputs=self.inputs,
             spatial=self.output_spatial(),
+            output_padding=(),
         )
         return mirror if mirror.output_spatial() == self.spatial else None
 
@@ -79,7 +111,9 @@ class Convolution:
         """Return the sizes of the output's spatial dimensions."""
         rows = zip(self.spatial, self.kernel, self.stride, self.padding, self.dilation, strict=True)
         if self.transposed:
-            return tuple((size - 1) * step - 2 * pad + hole * (k - 1) + 1 for size, k, step, pad, hole in rows)
+            more = self.output_padding or (0,) * len(self.spatial)
+            sizes = ((size - 1) * step - 2 * pad + hole * (k - 1) + 1 for size, k, step, pad, hole in rows)
+            return tuple(size + extra for size, extra in zip(sizes, more, strict=True))
         return tuple((size + 2 * pad - hole * (k - 1) - 1) // step + 1 for size, k, step, pad, hole in rows)
 
     def elements(self) -> tuple[int, int, int]:
@@ -91,42 +125,94 @@ class Convolution:
         )
 
 
-def recorded(convolution: Convolution, which: Pass) -> int | None:
-    """Return the recorded workspace in bytes; None if this convolution was not recorded."""
-    found = table().get(convolution)
-    if found is not None:
-        return found[which]
+def plain(convolution: Convolution, which: Pass) -> tuple[Convolution, Pass]:
+    """Return the convolution that is not transposed, and its computation, that a computation is the same as."""
+    if not convolution.transposed:
+        return convolution, which
     mirror = convolution.mirrored()
-    found = None if mirror is None else table().get(mirror)
-    return None if found is None else found[_MIRRORED[which]]
+    # A transposed one without a mirror has more output padding than a stride: torch refuses it.
+    return (convolution, which) if mirror is None else (mirror, _MIRRORED[which])
+
+
+def row_of(each: Convolution) -> tuple[int, ...]:
+    """Return the numbers in `COLUMNS` of a convolution that is not transposed."""
+    dims = len(each.kernel)
+    missing = 3 - dims
+    sizes = zip((each.spatial, each.kernel, each.stride, each.padding, each.dilation), _FLAT.values(), strict=True)
+    places = (number for values, none in sizes for number in (*(none,) * missing, *values))
+    choice = _STRICT * (not each.tf32) + _DETERMINISTIC * each.deterministic
+    dtype = _DTYPES.index(each.dtype)
+    return dims, each.inputs, each.outputs, each.groups, *places, int(each.channels_last), choice, each.batch, dtype
+
+
+def convolution_of(row: Sequence[int]) -> Convolution:
+    """Return the convolution of a row of `COLUMNS`."""
+    dims, inputs, outputs, groups = row[:4]
+    spatial, kernel, stride, padding, dilation = (tuple(row[4 + 3 * at + 3 - dims : 7 + 3 * at]) for at in range(5))
+    channels_last, choice, batch, dtype = row[19:]
+    return Convolution(
+        batch=batch,
+        inputs=inputs,
+        spatial=spatial,
+        outputs=outputs,
+        kernel=kernel,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        transposed=False,
+        dtype=_DTYPES[dtype],
+        channels_last=bool(channels_last),
+        tf32=not choice & _STRICT,
+        deterministic=bool(choice & _DETERMINISTIC),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """The table, a row a convolution."""
+
+    rows: np.ndarray[Any, Any]
+    """Numbers in `COLUMNS`; int32, (n, columns)."""
+    workspaces: np.ndarray[Any, Any]
+    """Bytes in the order of `Pass`, -1 where more than one temporary was taken; int64, (n, 3)."""
+    places: dict[bytes, int] = field(repr=False)
+    """Where the row with these bytes is."""
+
+
+@lru_cache(maxsize=1)
+def load() -> Recorded:
+    """Read the table."""
+    with np.load(_FILE) as columns:
+        rows = np.ascontiguousarray(np.stack([columns[name] for name in COLUMNS], axis=1).astype("<i4"))
+        workspaces = np.stack([columns[which.name.lower()] for which in Pass], axis=1).astype(np.int64)
+    keys = rows.view(f"V{_ROW.size}").ravel().tolist()
+    return Recorded(rows=rows, workspaces=workspaces, places=dict(zip(keys, range(len(keys)), strict=True)))
+
+
+def recorded(convolution: Convolution, which: Pass) -> int | None:
+    """Return the recorded workspace in bytes; None if this computation was not recorded."""
+    convolution, which = plain(convolution, which)
+    if convolution.transposed:
+        return None
+    known = load()
+    place = known.places.get(_ROW.pack(*row_of(convolution)))
+    nbytes = -1 if place is None else int(known.workspaces[place, which])
+    return None if nbytes < 0 else nbytes
 
 
 @lru_cache(maxsize=1)
 def table() -> dict[Convolution, tuple[int | None, int | None, int | None]]:
     """Return the workspaces of every recorded convolution, in the order of `Pass`.
 
-    A figure is None where more than one temporary was taken.
+    None are transposed. A figure is None where more than one temporary was taken.
     """
-    found: dict[Convolution, tuple[int | None, int | None, int | None]] = {}
-    for shape, variants in json.loads(gzip.decompress(_FILE.read_bytes()))["shapes"]:
-        inputs, spatial, outputs, kernel, stride, padding, dilation, groups, transposed = shape
-        for variant, batches in variants.items():
-            dtypes, layout = variant.split()
-            first = Convolution(
-                batch=0,
-                inputs=inputs,
-                spatial=tuple(spatial),
-                outputs=outputs,
-                kernel=tuple(kernel),
-                stride=tuple(stride),
-                padding=tuple(padding),
-                dilation=tuple(dilation),
-                groups=groups,
-                transposed=bool(transposed),
-                dtype="",
-                channels_last=layout == "cl",
-            )
-            for dtype in dtypes.split("+"):
-                for batch, workspaces in batches:
-                    found[replace(first, batch=batch, dtype=dtype)] = tuple(workspaces)
-    return found
+    known = load()
+    return {
+        convolution_of(row): (
+            None if output < 0 else output,
+            None if source < 0 else source,
+            None if weight < 0 else weight,
+        )
+        for row, (output, source, weight) in zip(known.rows.tolist(), known.workspaces.tolist(), strict=True)
+    }

@@ -5,10 +5,21 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from memprof.simulate.convolution_rule import Neighbours
-from memprof.simulate.convolutions import Convolution, Pass, recorded, table
+from memprof.simulate.convolutions import (
+    COLUMNS,
+    Convolution,
+    Pass,
+    convolution_of,
+    load,
+    plain,
+    recorded,
+    row_of,
+    table,
+)
 
 PLAIN = Convolution(
     batch=16,
@@ -41,29 +52,41 @@ def test_output_sizes() -> None:
     assert replace(PLAIN, groups=64).elements()[2] == 64 * 9
 
 
+def test_rows_are_convolutions() -> None:
+    # given convolutions of one, two and three dimensions, and of each choice of engines
+    rows = load().rows
+    chosen = {tuple(row) for row in rows[:: len(rows) // 200].tolist()}
+    known = [convolution_of(row) for row in chosen]
+    known += [replace(PLAIN, dtype="f32", tf32=False), replace(PLAIN, deterministic=True)]
+    assert {len(each.kernel) for each in known} == {1, 2, 3}
+    # then each has a row of its own, and comes back from it
+    assert [convolution_of(row_of(each)) for each in known] == known
+    assert len({row_of(each) for each in known}) == len(known)
+    assert len(load().places) == len(rows)
+
+
 @pytest.mark.parametrize("which", list(Pass))
 def test_a_neighbour_that_is_the_same_gives_its_own_workspace(which: Pass) -> None:
     # given some of what was recorded, and all of it known
-    chosen = random.Random(0).sample(list(table().items()), 200)
-    neighbours = Neighbours(chosen)
+    chosen = random.Random(0).sample(range(len(load().rows)), 200)
+    rows, workspaces = load().rows[chosen], load().workspaces[chosen]
+    neighbours = Neighbours(rows, workspaces)
     # then the guess at each is what was recorded
-    for convolution, workspaces in chosen:
-        if workspaces[which] is not None:
-            assert neighbours.estimate(convolution, which) == workspaces[which]
+    for row, workspace in zip(rows.tolist(), workspaces[:, which].tolist(), strict=True):
+        if workspace >= 0:
+            assert neighbours.estimate(convolution_of(row), which) == workspace
 
 
 def test_shapes_that_were_held_out_are_mostly_met() -> None:
     # given a table without one in ten of its shapes
-    def shape(convolution: Convolution) -> Convolution:
-        return replace(convolution, batch=0, dtype="", channels_last=False)
-
-    names = list(dict.fromkeys(map(shape, table())))
-    out = set(random.Random(3).sample(names, len(names) // 10))
-    kept = Neighbours(item for item in table().items() if shape(item[0]) not in out)
-    asked = random.Random(4).sample([item for item in table().items() if shape(item[0]) in out], 400)
+    rows, workspaces = load().rows, load().workspaces
+    shapes, shape_of = np.unique(rows[:, : COLUMNS.index("channels_last")], axis=0, return_inverse=True)
+    out = np.isin(shape_of.ravel(), random.Random(3).sample(range(len(shapes)), len(shapes) // 10))
+    kept = Neighbours(rows[~out], workspaces[~out])
+    asked = random.Random(4).sample(np.flatnonzero(out).tolist(), 400)
     # when they are guessed
     exact = {
-        which: sum(kept.estimate(convolution, which) == workspaces[which] for convolution, workspaces in asked)
+        which: sum(kept.estimate(convolution_of(rows[at].tolist()), which) == workspaces[at, which] for at in asked)
         / len(asked)
         for which in Pass
     }
@@ -76,28 +99,25 @@ def test_shapes_that_were_held_out_are_mostly_met() -> None:
 def test_what_has_no_neighbour_copies_input_and_output() -> None:
     # given a grouped convolution of one dimension, which was recorded with one number of groups only
     odd = replace(PLAIN, spatial=(300,), kernel=(9,), stride=(4,), padding=(0,), dilation=(1,), groups=4)
-    known = Neighbours([])
+    known = Neighbours(load().rows[:0], load().workspaces[:0])
     x, y, _ = odd.elements()
     assert known.estimate(odd, Pass.INPUT_GRADIENT) == 2 * (x + y) + 32
     assert known.estimate(odd, Pass.FORWARD) == 0
 
 
 def test_a_transposed_convolution_is_its_mirrors_input_gradient() -> None:
-    # given the convolutions that were recorded both ways round
-    both = [
-        (known, table()[mirror])
-        for convolution, known in table().items()
-        if convolution.transposed and (mirror := convolution.mirrored()) in table()
-    ]
-    # then forward and input gradient took the same as each other's mirror, and the weight's gradient as its own
-    assert len(both) > 400
-    assert all(known == (mirrored[1], mirrored[0], mirrored[2]) for known, mirrored in both)
-
-
-def test_what_was_recorded_one_way_is_known_the_other_way() -> None:
-    # given a convolution of which only the mirror was recorded
-    mirrors = ((each.mirrored(), known) for each, known in table().items() if not each.transposed)
-    convolution, known = next((m, k) for m, k in mirrors if m is not None and m not in table() and None not in k)
-    # then it is known
-    found = [recorded(convolution, which) for which in Pass]
-    assert found == [known[1], known[0], known[2]]
+    # given what was recorded, and the same convolutions the other way round
+    for convolution, known in random.Random(0).sample(list(table().items()), 300):
+        smaller = replace(
+            convolution,
+            transposed=True,
+            inputs=convolution.outputs,
+            outputs=convolution.inputs,
+            spatial=convolution.output_spatial(),
+        )
+        more = tuple(a - b for a, b in zip(convolution.spatial, smaller.output_spatial(), strict=True))
+        transposed = replace(smaller, output_padding=more if any(more) else ())
+        assert (convolution.mirrored() is None) == any(more)
+        # then it is known, whatever output padding that needs
+        assert plain(transposed, Pass.FORWARD) == (convolution, Pass.INPUT_GRADIENT)
+        assert [recorded(transposed, which) for which in Pass] == [known[1], known[0], known[2]]

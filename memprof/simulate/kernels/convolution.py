@@ -56,9 +56,11 @@ def _describe(source: torch.Tensor, weight: torch.Tensor, options: Sequence[Any]
     dtype = _DTYPES.get(source.dtype)
     if dtype is None:
         return None
-    stride, padding, dilation, transposed, _, groups = options
+    stride, padding, dilation, transposed, output_padding, groups = options
     dims = source.dim() - 2
-    stride, padding, dilation = (tuple(each) * (dims // len(each)) for each in (stride, padding, dilation))
+    sizes = (stride, padding, dilation, output_padding)
+    stride, padding, dilation, output_padding = (tuple(each) * (dims // len(each)) for each in sizes)
+    cudnn: Any = torch.backends.cudnn  # untyped in torch
     return Convolution(
         batch=source.size(0),
         inputs=source.size(1),
@@ -72,6 +74,9 @@ def _describe(source: torch.Tensor, weight: torch.Tensor, options: Sequence[Any]
         transposed=transposed,
         dtype=dtype,
         channels_last=_format(source, weight) is torch.channels_last,
+        output_padding=output_padding if transposed and any(output_padding) else (),
+        tf32=dtype != "f32" or cudnn.allow_tf32,
+        deterministic=cudnn.deterministic or torch.are_deterministic_algorithms_enabled(),
     )
 
 
@@ -82,8 +87,7 @@ def _workspace(device: Device, convolution: Convolution | None, which: Pass) -> 
         return
     nbytes = recorded(convolution, which)
     cudnn: Any = torch.backends.cudnn  # untyped in torch
-    chosen = cudnn.benchmark or cudnn.deterministic or not cudnn.allow_tf32  # recorded as torch sets them by default
-    if nbytes is None or chosen or device.card.name != _RECORDED_CARD:
+    if nbytes is None or cudnn.benchmark or device.card.name != _RECORDED_CARD:
         nbytes = estimate(convolution, which) if nbytes is None else nbytes
         name = which.name.lower().replace("_", " ")
         device.caveats.add("library", f"cuDNN's workspace for the {name} of a convolution is an estimate", nbytes)
