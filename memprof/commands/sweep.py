@@ -79,6 +79,7 @@ def run(
     planned = plan(varied, {"recipe": fixed["recipe"], **settings_for(fixed, RECIPE_DEFAULTS)})
     card = card_to_simulate(recorder["device"], recorder["simulate"], as_json=as_json)
     recorder = {**recorder, "simulate": card}
+    made = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -87,14 +88,19 @@ def run(
     wanted = [each for each in planned if force or not _finished(each, known, recorder, folder)]
     for each in wanted:
         known.pop(each.file, None)
-    interrupted = _capture_all(
-        wanted,
-        recorder,
-        known,
-        folder=folder,
-        jobs=jobs or (min(len(os.sched_getaffinity(0)), MOST_JOBS) if card else 1),
-        total=len(planned),
-    )
+    try:
+        interrupted = _capture_all(
+            wanted,
+            recorder,
+            known,
+            folder=folder,
+            jobs=jobs or (min(len(os.sched_getaffinity(0)), MOST_JOBS) if card else 1),
+            total=len(planned),
+        )
+    except UsageError:
+        if made:
+            folder.rmdir()
+        raise
     if interrupted:
         if known:
             _write(known, folder)
