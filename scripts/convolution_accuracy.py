@@ -104,7 +104,7 @@ def main() -> None:
     head = [
         "# Workspaces of convolutions",
         "",
-        f"The table has {len(load().rows):,} convolutions; `memprof/simulate/convolutions.py` says where they are from.",
+        f"The table has {len(load().rows):,} convolutions (`memprof/simulate/convolutions.py` says from where).",
         "What is in it is met to the byte. What is not in it is guessed from its nearest neighbours",
         "(`memprof/simulate/convolution_rule.py`), and is a caveat of the run, with its bytes.",
         "",

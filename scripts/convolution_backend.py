@@ -37,7 +37,8 @@ _OPERATIONS = (
     (11, (716, 715, 717, 714, 712, 713)),
 )
 """For output, input gradient and weight gradient: the operation; its x, w, y, convolution, alpha and beta."""
-_DOWN_CONVERTS = 1
+_TENSOR_CORE, _DOWN_CONVERTS, _NONDETERMINISTIC = 0, 1, 4
+"""Numerical notes of an engine."""
 _INSTANT, _FALLBACK = 0, 2
 
 
@@ -121,7 +122,17 @@ class Asker:
 
     def ask(self, convolution: Convolution, which: int) -> tuple[int, int] | None:
         """Return bytes of workspace and the engine's number; None if no engine would do."""
+        return self.ask_choices(convolution, which, [(convolution.tf32, convolution.deterministic)])[0]
+
+    def ask_choices(
+        self, convolution: Convolution, which: int, choices: Sequence[tuple[bool, bool]]
+    ) -> list[tuple[int, int] | None]:
+        """Return the answer for each choice: whether TF32 is allowed, whether only deterministic engines are.
+
+        What is left out of cuDNN's list is what ``filterEngineConfigs`` leaves out.
+        """
         graph = self._graph(convolution, which)
+        found: list[tuple[int, int] | None] = [None for _ in choices]
         for mode in (_INSTANT, _FALLBACK):
             try:
                 configurations = self._configurations(graph, mode)
@@ -129,13 +140,23 @@ class Asker:
                 continue
             for each in configurations:
                 engine, notes = self._engine(each)
-                if _DOWN_CONVERTS in notes:
+                strict = convolution.dtype == "f32" and _TENSOR_CORE in notes
+                wanted = [
+                    at
+                    for at, (tf32, deterministic) in enumerate(choices)
+                    if found[at] is None and (tf32 or not strict) and not (deterministic and _NONDETERMINISTIC in notes)
+                ]
+                if _DOWN_CONVERTS in notes or not wanted:
                     continue
                 try:
-                    return self._workspace(each), engine
+                    nbytes = self._workspace(each)
                 except CudnnError:
                     continue
-        return None
+                for at in wanted:
+                    found[at] = nbytes, engine
+                if None not in found:
+                    return found
+        return found
 
     def _new(self, kind: int) -> _Descriptor:
         return _Descriptor(self._library, kind)

@@ -105,6 +105,8 @@ def key_of(each: Convolution) -> str:
     shape = (each.inputs, each.spatial, each.outputs, each.kernel, each.stride, each.padding, each.dilation)
     last = "cl" if each.channels_last else "cf"
     parts = [len(each.kernel), each.batch, *shape, each.groups, int(each.transposed), each.dtype, last]
+    if not each.tf32 or each.deterministic:
+        parts.append("s" * (not each.tf32) + "d" * each.deterministic)
     return json.dumps(parts, separators=(",", ":"))
 
 
