@@ -144,7 +144,10 @@ class Call:
     packed: bool
 
     def space(self, *, train: bool, backward: bool = False) -> Space:
-        """Return what the call wants; in training the workspace is that of the pass that wants more."""
+        """Return what the call wants; in training the workspace is that of the pass that wants more.
+
+        `backward` tells that the pass back is what it is asked for, which may use other kernels.
+        """
         persistent = self._persistent(backward=backward)
         wanted = self._forward(persistent=persistent, train=train)
         if train:
@@ -207,8 +210,8 @@ class Call:
             more = _SMALL_FORWARD[self._kind]
             outputs, states = outputs + more[0], states + more[1]
         outputs += ways if network.projected else 0
-        outputs += 1 if train and self.dropped and ways == 1 else 0
-        wanted = self._bytes(outputs * self._hidden_rows, states * self.batch * network.hidden * network.layers)
+        masked = self._hidden_rows if train and self.dropped and ways == 1 else 0
+        wanted = self._bytes(outputs * self._hidden_rows, masked, states * self.batch * network.hidden * network.layers)
         if not self.packed:
             wanted += self._bytes(self.rows * network.inputs, self.rows * network.given * ways, *(self._states * 2))
         return wanted
