@@ -133,7 +133,10 @@ class RecurrentCalls:
             half = torch.float16
             if weights[0].dtype == torch.float32:
                 buffer, weights = _reflattened(network, weights, half)
-            source, hx, cx = _cast(source, half), _cast(hx, half), None if cx is None else _cast(cx, half)
+            # From the last argument to the first, as the compiler that PyTorch is built with evaluates them.
+            cx = None if cx is None else _cast(cx, half)
+            hx = _cast(hx, half)
+            source = _cast(source, half)
         with torch.autocast("cuda", enabled=False):
             output, hy, cy, _, _ = aten._cudnn_rnn(
                 source,
@@ -190,6 +193,8 @@ def _weight_buffer(network: Network, weights: list[torch.Tensor]) -> torch.Tenso
     """Return the buffer that holds all weights where cuDNN expects them; None if they are apart."""
     first = weights[0]
     item = first.element_size()
+    if first.untyped_storage().nbytes() < network.weights * item:
+        return None
     place = first.data_ptr() - first.storage_offset() * item
     for rows in (range(2, 9), range(2)):
         for weight in weights:

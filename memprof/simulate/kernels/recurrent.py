@@ -12,7 +12,7 @@ import torch
 
 from memprof.simulate.kernels.reductions import reduce
 from memprof.simulate.kernels.registry import kernel
-from memprof.simulate.recurrent import Network, Space, dropout_state_bytes, space
+from memprof.simulate.recurrent import Call, Network, Space, dropout_state_bytes
 from memprof.simulate.storages import contiguous_strides
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _flatten(  # noqa: PLR0917  # torch's signature
         projected=proj,
         layers=layers,
         directions=2 if bidirectional else 1,
-        item=first.element_size(),
+        dtype=first.dtype,
     )
     buffer = _empty(device, (network.weights,), first.dtype)
     for weight, view in zip(weights, flat_views(buffer, weights), strict=True):
@@ -215,17 +215,16 @@ def _space(
         steps, batch = len(batch_sizes), batch_sizes[0]
     else:
         steps, batch = source.shape[:2]
-    return space(
-        device,
-        network,
+    call = Call(
+        network=network,
+        card=device.card,
         steps=steps,
         batch=batch,
         rows=source.numel() // source.size(-1),
         dropped=dropout > 0,
         packed=bool(batch_sizes),
-        train=train,
-        backward=backward,
     )
+    return call.space(train=train, backward=backward)
 
 
 def _copy_bytes(tensor: torch.Tensor) -> int:
