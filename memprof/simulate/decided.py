@@ -2,7 +2,8 @@
 
 "All false and x" is false whatever x is, and a mask of ones joined to a mask of ones is one. Two more are taken for
 granted, with a caveat: an unknown integer is none of those that it is looked for among (a token is not the one that
-ends a text), and an unknown number is of ordinary size (a score is above the -1e9 that stands for "none yet").
+ends a text), and an unknown number is of ordinary size (a score is above the -1e9 that stands for "none yet", a token is
+none of the timestamps at the end of a vocabulary).
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ _CHOICES_LIMIT = 512
 """Most columns that are experts to choose from rather than words."""
 _EXTREME = 1e8
 """Size from which a number is not ordinary: programs write -1e9 or infinity where there is no score yet."""
+_EXTREME_WHOLE = 10_000
+"""The same of integers, which are tokens, classes and positions."""
 
 
 def uniform(values: torch.Tensor | None) -> Number | None:
@@ -154,11 +157,14 @@ def _compared(name: str, args: Sequence[Any], view: View, note: Note) -> Number 
     """Compare something unknown with a number that no ordinary one is beyond."""
     greater = "::g" in name
     for side, other, upwards in ((args[0], args[1], greater), (args[1], args[0], not greater)):
-        if isinstance(side, torch.Tensor) and side.dtype.is_floating_point and view(side) is None:
-            limit = _number(other, view)
-            if limit is not None and abs(limit) >= _EXTREME:
-                note("value", f"unknown numbers are taken as smaller in size than {_EXTREME:.0e} when compared")
-                return (limit < 0) == upwards
+        if not isinstance(side, torch.Tensor) or not (side.dtype.is_floating_point or side.dtype in _WHOLE):
+            continue
+        extreme = _EXTREME if side.dtype.is_floating_point else _EXTREME_WHOLE
+        limit = _number(other, view)
+        if limit is not None and abs(limit) >= extreme and side.numel() and view(side) is None:
+            kind = "numbers" if side.dtype.is_floating_point else "integers"
+            note("value", f"unknown {kind} are taken as smaller in size than {extreme:,.0f} when compared")
+            return (limit < 0) == upwards
     return None
 
 

@@ -41,13 +41,16 @@ def test_what_a_router_chooses_is_spread_evenly() -> None:
         counts = torch.zeros(6, 4, device="cuda").scatter(1, chosen, 1).long().sum(0)
         words = torch.randn(6, 4000, device="cuda").argmax(-1)
         report(counts=counts.tolist(), each=chosen.tolist(), first=torch.bincount(scores.argmax(-1)).tolist(),
-               hit=[len(torch.where(chosen == e)[0]) for e in range(4)], same=int((words == words.flip(0)).sum()))
+               hit=[len(torch.where(chosen == e)[0]) for e in range(4)], same=int((words == words.flip(0)).sum()),
+               late=[len(torch.where(words >= 50364)[0]), len(torch.where(words < 50364)[0])])
     """)
-    # then each expert has as many tokens as any other, a token has two different ones, and words are no experts
+    # then each expert has as many tokens as any other, a token has two different ones, and words are no experts, nor
+    # timestamps, which stand at the end of a vocabulary
     assert answers["counts"] == answers["hit"] == [3, 3, 3, 3]
     assert all(one != other for one, other in answers["each"])
     assert sorted(answers["first"]) == [1, 1, 2, 2]
     assert answers["same"] == 0
+    assert answers["late"] == [0, 6]
 
 
 def test_the_host_draws_what_it_would_have_drawn_without_a_device() -> None:
