@@ -2,8 +2,8 @@
 
 "All false and x" is false whatever x is, and a mask of ones joined to a mask of ones is one. Two more are taken for
 granted, with a caveat: an unknown integer is none of those that it is looked for among (a token is not the one that
-ends a text), and an unknown number is of ordinary size (a score is above the -1e9 that stands for "none yet", a token is
-none of the timestamps at the end of a vocabulary).
+ends a text), and an unknown number is of ordinary size (a score is above the -1e9 that stands for "none yet", a token
+is none of the timestamps at the end of a vocabulary).
 """
 
 from __future__ import annotations
