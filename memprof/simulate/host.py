@@ -129,10 +129,11 @@ class HostValues:
         targets = {id(tensor) for tensor in outputs} if in_place and overwrites else set()
         try:
             named = {name: self._to_host(value, targets) for name, value in kwargs.items()}
+            hosted = [_as_declared(op, row, self._to_host(value, targets)) for row, value in enumerate(args)]
             if torch.Tag.nondeterministic_seeded in op.tags:
                 named["generator"] = self._generator
             with torch.no_grad():
-                result = op(*self._to_host(args, targets), **named)
+                result = op(*hosted, **named)
                 if not in_place:
                     results = [result] if isinstance(result, torch.Tensor) else result
                     for tensor, values in zip(outputs, results, strict=True):
@@ -184,6 +185,13 @@ class HostValues:
         if isinstance(value, torch.device):
             return torch.device("cpu")
         return value
+
+
+def _as_declared(op: Any, row: int, value: Any) -> Any:
+    """Return a number in the place of a tensor as one: torch hands it over as a number, but takes none there."""
+    if isinstance(value, (bool, int, float)) and str(op._schema.arguments[row].type) == "Tensor":
+        return torch.tensor(value)
+    return value
 
 
 class _UnknownError(Exception):

@@ -14,6 +14,8 @@ from memprof.simulate.kernels import (
     pointwise,
     recurrent,
     reductions,
+    sorting,
+    spectral,
     topk,
     values,
 )
@@ -37,6 +39,8 @@ __all__ = [
     "pointwise",
     "recurrent",
     "reductions",
+    "sorting",
+    "spectral",
     "topk",
     "values",
 ]

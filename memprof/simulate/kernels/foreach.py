@@ -6,6 +6,7 @@ torch would loop over single tensors, whose kernels can take temporaries of thei
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -63,10 +64,15 @@ def _foreach_norm(
     _op: object,
     /,
     tensors: list[torch.Tensor],
-    _order: float = 2,
+    order: float = 2,
     dtype: torch.dtype | None = None,
 ) -> list[torch.Tensor]:
-    """Sum each chunk, then the chunks (``foreach_tensor_norm_cuda``, ``ATen/native/cuda/ForeachReduceOp.cu``)."""
+    """Sum each chunk, then the chunks (``foreach_tensor_norm_cuda``, ``ATen/native/cuda/ForeachReduceOp.cu``).
+
+    Other norms than these are taken one after the other.
+    """
+    if order not in (1, 2, math.inf):
+        return [torch.linalg.vector_norm(tensor, order, dtype=dtype) for tensor in tensors]
     chunks = max(-(-tensor.numel() // _CHUNK) for tensor in tensors)
     kind = dtype or tensors[0].dtype
     partial = device.temporary(len(tensors) * chunks * (8 if kind == torch.float64 else 4))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from memprof.simulate.kernels.reductions import reduce
 from memprof.simulate.kernels.registry import kernel, plain, temporaries
+from memprof.simulate.storages import contiguous_strides
 
 if TYPE_CHECKING:
     import torch
@@ -23,7 +24,7 @@ def _nll_loss_backward(device: Device, _op: object, /, _outputs: Any, args: Any,
         device.temporary(gradient.numel() * gradient.element_size()).free()
 
 
-@temporaries("mse_loss", "smooth_l1_loss", "huber_loss")
+@temporaries("mse_loss", "smooth_l1_loss")
 def _elementwise_loss(device: Device, _op: object, _output: Any, args: Any, kwargs: dict[str, Any]) -> None:
     """Write the loss of every element, then average or sum them (``ATen/native/BinaryOps`` and ``Loss.cpp``)."""
     reduction = kwargs.get("reduction", args[2] if len(args) > 2 else 1)
@@ -32,6 +33,32 @@ def _elementwise_loss(device: Device, _op: object, _output: Any, args: Any, kwar
         held = device.temporary(tensor.numel() * tensor.element_size())
         reduce(device, tensor.size(), tensor.stride(), None, 4)
         held.free()
+
+
+@kernel("huber_loss")
+def _huber_loss(
+    _device: Device, _op: object, /, tensor: torch.Tensor, target: torch.Tensor, reduction: int = 1, _delta: float = 1.0
+) -> torch.Tensor:
+    """Write the loss of every element, then the output (``apply_loss_reduction``, ``ATen/native/Loss.cpp``)."""
+    losses = tensor.sub(target)
+    return losses.mean() if reduction == 1 else losses.sum() if reduction else losses
+
+
+@temporaries("multi_margin_loss")
+def _multi_margin_loss(device: Device, _op: object, output: torch.Tensor, args: Any, _kwargs: Any) -> None:
+    """Sum the losses of the samples (``multi_margin_loss_cuda_out``, ``ATen/native/cuda/MultiMarginLoss.cu``)."""
+    if args[0].dim() > 1 and not output.dim():
+        samples = args[0].size(0)
+        held = device.temporary(samples * output.element_size())
+        reduce(device, (samples,), (1,), (0,), 4)
+        held.free()
+
+
+@kernel("multi_margin_loss_backward")
+def _multi_margin_backward(
+    device: Device, _op: object, /, _gradient: torch.Tensor, tensor: torch.Tensor, *_args: Any, **_named: Any
+) -> torch.Tensor:
+    return device.empty(tensor.size(), contiguous_strides(tensor.size()), tensor.dtype)
 
 
 plain("log_sigmoid_backward")

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memprof.simulate.kernels.reductions import cub_scan_bytes
+from memprof.simulate.kernels.reductions import cub_scan_bytes, reduce
 from memprof.simulate.kernels.registry import kernel, plain, temporaries
+from memprof.simulate.storages import contiguous_strides
 
 if TYPE_CHECKING:
     from memprof.simulate.device import Device
@@ -31,8 +32,8 @@ plain(
     "nll_loss_forward", "max_pool2d_with_indices", "avg_pool2d", "avg_pool2d_backward",
     "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward", "upsample_nearest2d", "upsample_bilinear2d",
     "upsample_nearest2d_backward", "upsample_bilinear2d_backward",
-    "im2col", "col2im", "reflection_pad1d", "reflection_pad2d", "replication_pad2d", "bucketize",
-    "unfold_backward", "_cudnn_init_dropout_state", "diag_embed", "split_with_sizes_copy", "_chunk_cat",
+    "reflection_pad1d", "reflection_pad2d", "replication_pad2d", "bucketize",
+    "_cudnn_init_dropout_state", "diag_embed", "split_with_sizes_copy", "_chunk_cat",
 )  # fmt: skip
 
 
@@ -89,6 +90,67 @@ def _roll(device: Device, op: Any, /, tensor: torch.Tensor, shifts: Any, dims: A
     for _ in range(len(dims) - 1):
         output = device.empty(meta.size(), meta.stride(), meta.dtype)
     return output
+
+
+@kernel("im2col", "col2im")
+def _columns(device: Device, op: Any, /, tensor: torch.Tensor, *args: Any, **named: Any) -> torch.Tensor:
+    """Make an output as large as the input, and resize it: a smaller one keeps its storage (``im2col_cuda``)."""
+    output = device.empty(tensor.size(), contiguous_strides(tensor.size()), tensor.dtype)
+    copy = device.temporary(0 if tensor.is_contiguous() else tensor.numel() * tensor.element_size())
+    output.resize_(device.shapes(op, (tensor, *args), named).size())
+    copy.free()
+    return output
+
+
+@temporaries("unfold_backward")
+def _unfold_backward(device: Device, _op: object, _output: Any, args: Any, _kwargs: Any) -> None:
+    """Write down the places that windows cover (``ATen/native/cuda/UnfoldBackwardKernel.cu``)."""
+    gradient, sizes, dim, size, step = args
+    if sizes:
+        device.temporary(min(sizes[dim], (gradient.size(dim % len(sizes)) - 1) * step + size) * 8).free()
+
+
+@temporaries("scatter_reduce", "scatter_reduce_")
+def _scatter_reduce(device: Device, _op: object, output: Any, args: Any, _kwargs: Any) -> None:
+    """Count what goes to each place, for a mean (``scatter_reduce_two``, ``TensorAdvancedIndexing.cpp``)."""
+    if args[4] != "mean":
+        return
+    source, size = args[3], output.element_size()
+    ones = device.temporary(source.numel() * source.element_size())
+    count = device.temporary(output.numel() * size)
+    device.temporary(output.numel()).free()
+    count.free()
+    ones.free()
+
+
+@temporaries("_cdist_backward")
+def _cdist_backward(device: Device, _op: object, output: torch.Tensor, args: Any, _kwargs: Any) -> None:
+    """Write what each pair adds, then sum over the pairs (``cdist_backward_kernel_impl``, ``DistanceKernel.cu``)."""
+    first, second = args[1:3]
+    batch, rows, width = first.shape[:-2].numel(), first.size(-2), first.size(-1)
+    size = (batch, second.size(-2), rows, width)
+    steps = (size[1] * rows * width, rows * width, width, 1)
+    held = device.temporary(batch * steps[0] * output.element_size())
+    reduce(device, size, steps, (1,), 4)
+    held.free()
+
+
+@temporaries("abs", "angle")
+def _absolute(device: Device, _op: object, output: Any, args: Any, _kwargs: Any) -> None:
+    """Compute complex numbers, whose real parts are kept (``unary_op_impl_with_complex_to_float_out``)."""
+    if args[0].is_complex() and not output.is_complex():
+        device.temporary(args[0].numel() * args[0].element_size()).free()
+
+
+@kernel("_weight_norm_interface")
+def _weight_norm(
+    device: Device, _op: object, /, direction: torch.Tensor, size: torch.Tensor, _dim: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keep norms of half precision in float32 (``weight_norm_cuda``, ``ATen/native/cuda/WeightNorm.cu``)."""
+    kind = torch.float32 if size.dtype.itemsize == 2 else size.dtype
+    meta = torch.empty_like(torch.empty_strided(direction.size(), direction.stride(), device="meta"))
+    weight = device.empty(meta.size(), meta.stride(), direction.dtype)
+    return weight, device.empty(size.size(), size.stride(), kind)
 
 
 @temporaries("masked_scatter", "masked_scatter_")

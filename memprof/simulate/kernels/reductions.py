@@ -1,4 +1,4 @@
-"""Reductions, scans and sorts."""
+"""Reductions and scans."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from memprof.simulate.device import Device
 
-__all__ = ["cub_scan_bytes", "cub_select_bytes", "cub_sort_bytes", "reduce"]
+__all__ = ["cub_scan_bytes", "cub_select_bytes", "reduce"]
 
 _HALF = (torch.float16, torch.bfloat16)
 _WELFORD_BYTES = {torch.float64: 32}
@@ -168,60 +168,17 @@ def _softmax_backward(device: Device, _op: object, _output: Any, args: Any, _kwa
     held.free()
 
 
-_SMALL_SORT = 4096
-"""Longest dimension that is sorted in place, after the indices were written (``should_use_small_sort``)."""
-_TILES = {(2, 8): 5632, (4, 8): 5376, (8, 8): 4608, (8, 0): 5760}
-"""Items that a thread block sorts, by bytes of key and value; from measured sizes, the one for (8, 8) within bounds."""
-
-
-def cub_sort_bytes(items: int, key_bytes: int, value_bytes: int, bits: int | None = None) -> int:
-    """Return the temporary storage of cub's radix sort: second buffers, digit counts, and a table per thread block.
-
-    Keys are sorted by their lowest `bits`, 8 at a time; by all that they have if not given. One pass needs no second
-    buffers.
-    """
-    digits = -(-(key_bytes * 8 if bits is None else bits) // 8)
-    tiles = -(-items // _TILES.get((key_bytes, value_bytes), 5376))
-    if digits == 1:
-        return 256 * 8 + tiles * 1024 + 511
-    buffers_bytes = sum(-(-items * width // 256) * 256 for width in (key_bytes, value_bytes))
-    return buffers_bytes + digits * 256 * 8 + tiles * 1024 + 511
-
-
-@temporaries("sort", "argsort")
-def _sort(device: Device, _op: object, _outputs: Any, args: Any, kwargs: dict[str, Any]) -> None:
-    """Sort short rows in place, long ones with cub, whose keys and values have a second buffer."""
-    tensor = args[0]
-    dim = kwargs.get("dim", next((a for a in args[1:] if isinstance(a, int) and not isinstance(a, bool)), -1))
-    length = tensor.size(dim) if tensor.dim() else 1
-    if length <= _SMALL_SORT:
-        device.temporary(length * 8).free()
-        return
-    indices = device.temporary(tensor.numel() * 8)
-    device.temporary(cub_sort_bytes(tensor.numel(), tensor.element_size(), 8)).free()
-    indices.free()
-
-
-@temporaries("randperm")
-def _randperm(device: Device, _op: object, output: Any, _args: Any, _kwargs: Any) -> None:
-    """Sort random 32-bit keys (``ATen/native/cuda/Randperm.cu``)."""
-    items = output.numel()
-    device.temporary(8).free()
-    held = [device.temporary(items * 8), device.temporary(items * 4), device.temporary(items * 4)]
-    device.temporary(cub_sort_bytes(items, 4, 8)).free()
-    for temporary in reversed(held):
-        temporary.free()
-
-
 @temporaries("multinomial")
 def _multinomial(device: Device, _op: object, _output: Any, args: Any, kwargs: dict[str, Any]) -> None:
     """Check the weights, and take the largest of random quotients (``multinomial_out`` in ``Distributions.cpp``).
 
-    Drawing several with replacement goes another way, which is not known.
+    Drawing several with replacement takes the weights, their shares and the sums of these
+    (``multinomial_with_replacement_kernel_impl`` in ``ATen/native/cuda/MultinomialKernel.cu``).
     """
     tensor, samples = args[0], args[1]
     if samples > 1 and (kwargs.get("replacement") or (len(args) > 2 and args[2])):
-        device.caveats.add("temporaries", "aten::multinomial with replacement", tensor.numel() * 8)
+        for each in [device.temporary(tensor.numel() * tensor.element_size()) for _ in range(3)]:
+            each.free()
         return
     flags = []
     for _ in range(2):

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memprof.simulate.kernels.reductions import cub_select_bytes, cub_sort_bytes, reduce
+from memprof.simulate.kernels.reductions import cub_select_bytes, reduce
 from memprof.simulate.kernels.registry import kernel
+from memprof.simulate.kernels.sorting import cub_sort_bytes
 from memprof.simulate.storages import contiguous_strides
 
 if TYPE_CHECKING:
@@ -56,19 +57,20 @@ def _nonzero(device: Device, _op: object, /, tensor: torch.Tensor) -> torch.Tens
     if found is None:
         nbytes = count * max(tensor.dim(), 1) * 8
         device.caveats.add("value", "nonzero of unknown values is taken as all of them", nbytes)
+    copy = device.temporary(0 if tensor.is_contiguous() else tensor.numel() * tensor.element_size())
     number = device.temporary(4)
     device.temporary(_CUB_REDUCE_BYTES if tensor.numel() > _ONE_BLOCK else 1).free()
     output = device.empty((count, tensor.dim()), (1, max(count, 1)), torch.int64)
     device.temporary(cub_select_bytes(tensor.numel())).free()
     number.free()
+    copy.free()
     if found is not None and count:
         device.host.write(output, found)
     return output
 
 
 _CUB_REDUCE_BYTES = 21503
-_CUB_SELECT_BYTES = 4863
-"""Temporary storage of cub's reduction and of its unique, measured with 2 million items."""
+"""Temporary storage of cub's reduction, measured with 2 million items."""
 _ONE_BLOCK = 2048
 """Items up to which cub reduces in one thread block, without storage: between 2,000 and 5,000 in what was measured."""
 
@@ -98,15 +100,27 @@ def _unique(
     results = None if known is None else torch.unique(known, return_inverse=True, return_counts=True)
     if results is None:
         device.caveats.add("value", "unknown values are taken as all different by unique", items * width)
-    held = device.temporary(items * width)
-    device.temporary(cub_sort_bytes(items, width, 0)).free()
+    held = [device.temporary(items * width)]
+    inverse = None
+    if return_inverse:
+        held += [device.temporary(items * 8) for _ in range(2)]
+        held[1], order = held[2], held[1]
+        device.temporary(cub_sort_bytes(items, width, 8)).free()
+        order.free()
+        del held[2]
+        inverse = device.empty(tensor.size(), contiguous_strides(tensor.size()), torch.int64)
+        ranks = device.temporary(items * 8)
+        device.temporary(cub_select_bytes(items)).free()
+        ranks.free()
+    else:
+        device.temporary(cub_sort_bytes(items, width, 0)).free()
     output = device.empty((items,), (1,), tensor.dtype)
     number = device.temporary(8)
-    device.temporary(_CUB_SELECT_BYTES).free()
+    device.temporary(cub_select_bytes(items)).free()
     number.free()
-    inverse = device.empty(tensor.size(), contiguous_strides(tensor.size()), torch.int64) if return_inverse else None
     counts = device.empty((items,), (1,), torch.int64) if return_counts else None
-    held.free()
+    for each in reversed(held):
+        each.free()
     none = device.empty((0,), (1,), torch.int64)
     outputs = [output, none if inverse is None else inverse, none if counts is None else counts]
     if results is not None:
@@ -154,6 +168,7 @@ def _repeat_interleave(
         if known is None:
             device.caveats.add("value", "unknown repeats are taken as one each", repeats.numel() * 8)
         total = repeats.numel() if known is None else int(known[-1]) if known.numel() else 0
+        (repeats >= 0).all()
     output = device.empty((total,), (1,), repeats.dtype)
     values = device.host.view(repeats)
     if values is not None and int(values.sum()) == total:
