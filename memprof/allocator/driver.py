@@ -57,12 +57,11 @@ class Driver:
         self.used = 0
         self._order = order
         self._random = random.Random(seed)  # noqa: S311  an order of addresses is no secret
-        self._top = _BASE
+        self._top = _RESERVED_BASE if order is AddressOrder.CUDA else _BASE
         self._bottom = _BASE
         self._left: list[tuple[int, int]] = []  # (address, size) of unused address space, by address
         self.chunks = Chunks(TopDown(_BASE)) if order is AddressOrder.CUDA else None
         """Where ``cudaMalloc`` looks for place in the order `CUDA`; what else the process takes there moves it."""
-        self._reserved = _RESERVED_BASE
 
     @property
     def free(self) -> int | None:
@@ -95,17 +94,12 @@ class Driver:
             insert_range(self._left, address, size)
 
     def reserve(self, size: int) -> int:
-        """Return unused address space (``cuMemAddressReserve``)."""
-        if self.chunks is None:
-            return self._place(size)
-        address = self._reserved
-        self._reserved += -(-size // CHUNK) * CHUNK
-        return address
+        """Return unused address space (``cuMemAddressReserve``); in the order `CUDA` it is apart from segments."""
+        return self._place(_of_chunks(size))
 
     def unreserve(self, address: int, size: int) -> None:
         """Take address space back."""
-        if self.chunks is None:
-            insert_range(self._left, address, size)
+        insert_range(self._left, address, _of_chunks(size))
 
     def _place(self, size: int) -> int:
         if self._order is not AddressOrder.RANDOM:
@@ -113,7 +107,7 @@ class Driver:
                 if length >= size:
                     self._left[index : index + 1] = [(address + size, length - size)] if length > size else []
                     return address
-        if self._order is AddressOrder.UP:
+        if self._order in (AddressOrder.UP, AddressOrder.CUDA):
             self._top += size
             return self._top - size
         if self._order is AddressOrder.DOWN or self._random.random() < 0.5:
@@ -121,3 +115,7 @@ class Driver:
             return self._bottom
         self._top += size
         return self._top - size
+
+
+def _of_chunks(size: int) -> int:
+    return -(-size // CHUNK) * CHUNK

@@ -30,14 +30,14 @@ def test_rest_of_the_newest_chunk_is_used_first() -> None:
 
 
 def test_chunks_are_multiples_of_32_mib_and_go_back_whole() -> None:
-    """Given a segment of 40 MiB, when all in its chunk is given back, then its 64 MiB can hold another chunk."""
+    """Given a segment of 72 MiB, when all in its chunk is given back, then its 96 MiB can hold another chunk."""
     chunks = Chunks(TopDown(TOP))
-    large = chunks.reserve(40 * MIB)
+    large = chunks.reserve(72 * MIB)
     small = chunks.reserve(24 * MIB)
     below = chunks.reserve(2 * MIB)
-    assert (large, small, below) == (TOP - 64 * MIB, TOP - 24 * MIB, TOP - 96 * MIB)
-    chunks.unreserve(large, 40 * MIB)
-    assert chunks.reserve(64 * MIB) == TOP - 160 * MIB
+    assert (large, small, below) == (TOP - 96 * MIB, TOP - 24 * MIB, TOP - 128 * MIB)
+    chunks.unreserve(large, 72 * MIB)
+    assert chunks.reserve(96 * MIB) == TOP - 224 * MIB
     chunks.unreserve(small, 24 * MIB)
     assert chunks.reserve(64 * MIB) == TOP - 64 * MIB
 
@@ -50,16 +50,6 @@ def test_hole_in_a_chunk_that_is_used_is_filled_from_below() -> None:
     assert last == large + 414 * MIB
     chunks.unreserve(large, 414 * MIB)
     assert [chunks.reserve(20 * MIB) - large for _ in range(3)] == [0, 20 * MIB, 40 * MIB]
-
-
-def test_closed_chunks_leave_nothing() -> None:
-    """Given chunks, when they are closed, then their space can be had again from its top."""
-    space = TopDown(TOP)
-    chunks = Chunks(space)
-    for size in (20, 40, 2, 600):
-        chunks.reserve(size * MIB)
-    chunks.close()
-    assert space.map(64 * CHUNK) == TOP - 64 * CHUNK
 
 
 @pytest.mark.parametrize("order", AddressOrder)
@@ -75,6 +65,17 @@ def test_segments_never_overlap(order: AddressOrder) -> None:
         assert address is not None
         assert all(address + size <= other or other + length <= address for other, length in live)
         live.append((address, size))
+
+
+def test_reserved_space_is_apart_from_segments_and_used_again() -> None:
+    """Given space reserved twice for expandable segments, when the first goes back, then the next lies there."""
+    driver = Driver()
+    first, second = driver.reserve(157 << 30), driver.reserve(157 << 30)
+    assert second == first + (157 << 30)
+    driver.unreserve(first, 157 << 30)
+    segment = driver.malloc(20 * MIB)
+    assert segment is not None and segment > second + (157 << 30)
+    assert driver.reserve(157 << 30) == first
 
 
 class _Recorded:
