@@ -1,10 +1,10 @@
 """What a CUDA context takes of the address space beside the program's segments, and what it gives back.
 
 The driver keeps its own allocations in the same chunks as the program's (`memprof.allocator.chunks`), so what it takes
-and gives back moves the program's segments. What is here was seen in the calls that the driver made of ``mmap`` in
-programs on an H200 (driver 580.159.04, CUDA 13.0); other cards and drivers will differ. Code of kernels, which is loaded
-as it is needed, takes more than is here. Memory is not counted: the context's part of the card is in
-`memprof.simulate.cards`.
+and gives back moves the program's segments. What is here was seen in the calls of ``mmap`` that the driver made in
+programs on an H200 (driver 580.159.04, CUDA 13.0); other cards and drivers will differ. Code of kernels, which is
+loaded as it is needed, takes more than is here. Memory is not counted: the context's part of the card is in
+`memprof.simulate.cards`. Nothing here depends on the process in which the simulation runs.
 """
 
 from __future__ import annotations

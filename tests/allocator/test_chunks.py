@@ -74,7 +74,8 @@ def test_reserved_space_is_apart_from_segments_and_used_again() -> None:
     assert second == first + (157 << 30)
     driver.unreserve(first, 157 << 30)
     segment = driver.malloc(20 * MIB)
-    assert segment is not None and segment > second + (157 << 30)
+    assert segment is not None
+    assert segment > second + (157 << 30)
     assert driver.reserve(157 << 30) == first
 
 
