@@ -86,8 +86,9 @@ def predict(runs: str, case: str, events: Path) -> dict[str, Any]:
     found |= {name: figures[name] for name in ("allocated", "reserved", "failed_at")}
     found |= {name: ended[name] for name in ("allocated_range", "reserved_range")}
     truth = recordings(runs).get(case)
-    if truth is not None and truth["addresses"] and not cases_of(runs)[case] and figures["failed_at"] is None:
-        found["at_recorded_addresses"] = peaks_at_recorded_addresses(figures, truth)
+    settings = cases_of(runs)[case]
+    if truth is not None and truth["addresses"] and "expandable" not in settings and figures["failed_at"] is None:
+        found["at_recorded_addresses"] = peaks_at_recorded_addresses(figures, truth, settings)
     found["caveats"] = [
         [each["kind"], each["what"], each["count"], each["bytes"]] for each in ended["device"]["caveats"]
     ]

@@ -7,22 +7,22 @@ here are ways to ask how much that matters.
 from __future__ import annotations
 
 import random
-from bisect import insort
 from enum import Enum
+
+from memprof.allocator.chunks import CHUNK, Chunks, TopDown, insert_range
 
 __all__ = ["AddressOrder", "Driver"]
 
-_MIB = 1 << 20
 _BASE = 0x7F00_0000_0000
-_CHUNK = 32 * _MIB
+_RESERVED_BASE = 0x3_0200_0000
+"""Where ``cuMemAddressReserve`` began in all recordings with expandable segments."""
 
 
 class AddressOrder(Enum):
     """Where the next segment is placed."""
 
     CUDA = "cuda"
-    """As seen in recordings from an H200: address space is taken from the top down in chunks of 32 MiB; what is left
-    of a chunk serves smaller segments, lowest address first."""
+    """As on an H200: in chunks of address space, see `memprof.allocator.chunks`."""
     UP = "up"
     """Each above the one before."""
     DOWN = "down"
@@ -57,9 +57,11 @@ class Driver:
         self.used = 0
         self._order = order
         self._random = random.Random(seed)  # noqa: S311  an order of addresses is no secret
-        self._top = _BASE
+        self._top = _RESERVED_BASE if order is AddressOrder.CUDA else _BASE
         self._bottom = _BASE
         self._left: list[tuple[int, int]] = []  # (address, size) of unused address space, by address
+        self.chunks = Chunks(TopDown(_BASE)) if order is AddressOrder.CUDA else None
+        """Where ``cudaMalloc`` looks for place in the order `CUDA`; what else the process takes there moves it."""
 
     @property
     def free(self) -> int | None:
@@ -79,42 +81,41 @@ class Driver:
 
     def malloc(self, size: int) -> int | None:
         """Return the address of a new segment (``cudaMalloc``), None if there is not enough memory."""
-        return self.reserve(size) if self.take(size) else None
+        if not self.take(size):
+            return None
+        return self.chunks.reserve(size) if self.chunks is not None else self._place(size)
 
     def release(self, address: int, size: int) -> None:
         """Take a segment back (``cudaFree``); its addresses can be used again."""
         self.give(size)
-        self.unreserve(address, size)
+        if self.chunks is not None:
+            self.chunks.unreserve(address, size)
+        else:
+            insert_range(self._left, address, size)
 
     def reserve(self, size: int) -> int:
-        """Return unused address space (``cuMemAddressReserve``)."""
+        """Return unused address space (``cuMemAddressReserve``); in the order `CUDA` it is apart from segments."""
+        return self._place(_of_chunks(size))
+
+    def unreserve(self, address: int, size: int) -> None:
+        """Take address space back."""
+        insert_range(self._left, address, _of_chunks(size))
+
+    def _place(self, size: int) -> int:
         if self._order is not AddressOrder.RANDOM:
             for index, (address, length) in enumerate(self._left):
                 if length >= size:
                     self._left[index : index + 1] = [(address + size, length - size)] if length > size else []
                     return address
-        if self._order is AddressOrder.UP:
+        if self._order in (AddressOrder.UP, AddressOrder.CUDA):
             self._top += size
             return self._top - size
-        if self._order is AddressOrder.CUDA:
-            length = -(-size // _CHUNK) * _CHUNK
-            self._bottom -= length
-            if length > size:
-                insort(self._left, (self._bottom + size, length - size))
-            return self._bottom
         if self._order is AddressOrder.DOWN or self._random.random() < 0.5:
             self._bottom -= size
             return self._bottom
         self._top += size
         return self._top - size
 
-    def unreserve(self, address: int, size: int) -> None:
-        """Take address space back; neighbours become one range."""
-        insort(self._left, (address, size))
-        merged: list[tuple[int, int]] = []
-        for begin, length in self._left:
-            if merged and sum(merged[-1]) == begin:
-                merged[-1] = (merged[-1][0], merged[-1][1] + length)
-            else:
-                merged.append((begin, length))
-        self._left = merged
+
+def _of_chunks(size: int) -> int:
+    return -(-size // CHUNK) * CHUNK

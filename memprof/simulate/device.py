@@ -66,6 +66,7 @@ class Device:
             cublas_bytes=self.card.cublas_workspace_bytes,
             cublas_lt_bytes=self.card.cublas_lt_workspace_bytes,
             take=memory.allocate,
+            make_cublas=memory.context.cublas,
             free=memory.release,
             stream=lambda: memory.stream,
         )

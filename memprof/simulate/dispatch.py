@@ -89,6 +89,13 @@ class Dispatcher:
     def run(self, op: Op, *args: Any, **kwargs: Any) -> Any:
         """Run one op."""
         schema = self._schemas.get(op) or self._learn(op)
+        result = self._perform(schema, op, args, kwargs)
+        context = self._device.memory.context
+        if not context.settled and schema.kind != "view":
+            context.ran(schema.base, args)
+        return result
+
+    def _perform(self, schema: _Schema, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if schema.kernel is not None:
             return schema.kernel(self._device, op, *args, **kwargs)
         if schema.kind == "view":

@@ -22,6 +22,8 @@ class Libraries:
         Allocates bytes on the current stream.
     stream
         Returns the current stream.
+    make_cublas
+        Called before a handle of cuBLAS gets its workspace.
     """
 
     def __init__(
@@ -32,11 +34,13 @@ class Libraries:
         take: Callable[[int], int],
         free: Callable[[int], None],
         stream: Callable[[], int],
+        make_cublas: Callable[[], None],
     ) -> None:
         self._bytes = {"cublas": cublas_bytes, "cublas_lt": cublas_lt_bytes}
         self._take = take
         self._free = free
         self._stream = stream
+        self._make_cublas = make_cublas
         self._held: dict[tuple[str, int, int], int] = {}
 
     def cublas(self) -> None:
@@ -55,4 +59,5 @@ class Libraries:
     def _use(self, library: str) -> None:
         key = (library, threading.get_ident(), self._stream())
         if key not in self._held:
+            self._make_cublas()
             self._held[key] = self._take(self._bytes[library])

@@ -11,6 +11,7 @@ import torch
 from memprof.allocator.counters import OutOfMemory
 from memprof.allocator.driver import Driver
 from memprof.allocator.simulation import CachingAllocator
+from memprof.simulate.context import Context
 from memprof.simulate.oom import out_of_memory_message
 from memprof.simulate.profiling import memory_reporter
 from memprof.simulate.statistics import Statistics
@@ -44,7 +45,8 @@ class DeviceMemory:
     ) -> None:
         if capacity is None:
             capacity = card.total_bytes - card.context_bytes
-        self.allocator = CachingAllocator(settings, Driver(capacity, total=card.total_bytes, order=order))
+        driver = Driver(capacity, total=card.total_bytes, order=order)
+        self.allocator = CachingAllocator(settings, driver)
         self.fraction = 1.0
         """``torch.cuda.set_per_process_memory_fraction``."""
         self.history: History | None = None
@@ -53,6 +55,7 @@ class DeviceMemory:
         self._on_free = on_free
         self._sizes: dict[int, int] = {}
         self._lock = threading.RLock()
+        self.context = Context(driver.chunks, self._lock)
         self._busy = False
         self._deferred: list[int] = []
         self._streams = threading.local()
@@ -84,6 +87,8 @@ class DeviceMemory:
         with self._lock:
             self._busy = True
             try:
+                if not self.context.made:
+                    self.context.make()
                 address = self.allocator.malloc(nbytes, self.stream)
                 self._sizes[address] = nbytes
                 counters = self.allocator.counters
