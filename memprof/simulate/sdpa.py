@@ -69,6 +69,7 @@ class Attention:
             and value_size % 8 == 0
             and key.size(2) > 1
             and not (dropout > 0 and query.size(2) == 1)
+            and not (mask is not None and mask.requires_grad)
         )
         flash = (
             dense

@@ -139,7 +139,8 @@ def _flash(
 
 
 def _flash_size(size: int) -> int:
-    return _round(size, 32) if size <= 192 else 256
+    """Return the size of a head that the kernels compute with (``head_size_rounded``, ``flash_api.cpp``)."""
+    return _round(size, 32 if size <= 128 else 64)
 
 
 def _flash_split(device: Device, query: torch.Tensor, key: torch.Tensor) -> tuple[int, int, int] | None:
@@ -216,10 +217,10 @@ def _efficient(
     *_options: Any,
     **_named: Any,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    batch, heads, rows, _ = query.shape
+    batch, heads, rows, size = query.shape
     output = _contiguous(device, (batch, rows, heads, value.size(-1)), query.dtype).transpose(1, 2)
     logsumexp = _contiguous(device, (batch, heads, _round(rows, 32) if compute_logsumexp else 0), torch.float32)
-    if query.dtype != torch.float32 and value.size(-1) > 128:
+    if query.dtype != torch.float32 and max(size, value.size(-1)) > 128:
         device.temporary(output.numel() * 4).free()  # accumulated in float32
     # Seed and offset of the random numbers stay on the host.
     return output, logsumexp, torch.zeros((), dtype=torch.int64), torch.zeros((), dtype=torch.int64)
