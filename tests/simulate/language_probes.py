@@ -526,6 +526,35 @@ def optimizers(kind: str, dtype: torch.dtype) -> None:
     record(f"to_vector.{kind}", clipped, lambda p, _o: nn.utils.parameters_to_vector(p))
 
 
+FACTS = (
+    *(
+        "rfft",
+        "rfft_512",
+        "irfft",
+        "fft2_fnet",
+        "unfold_rows",
+        "cdist_one",
+        "boolean_index",
+        "scatter_reduce",
+        "index_two",
+    ),
+    *("embedding_bag", "embedding_scaled", "huber", "multi_margin", "weight_norm"),
+)
+"""Of `ROWS`, what had to be mended once: these run with every test."""
+WHOLE_FACTS = ("unique_inverse", "repeat_interleave", "multinomial_again", "randperm_small", "masked_scatter")
+
+
+def facts() -> None:
+    for kind, dtype in DTYPES.items():
+        for name in FACTS:
+            both_ways(f"{name}.{kind}", lambda d=dtype: (zeros(300, 516, dtype=d, grad=True),), ROWS[name])
+    for name in WHOLE_FACTS:
+        record(f"int.{name}", lambda: (torch.arange(300 * 516, device="cuda").view(300, 516) % 516,), WHOLE[name])
+    for rows in (4, 8):
+        record(f"sort.{rows}x16000", lambda n=rows: (zeros(n, 16_000),), lambda x: x.sort(-1)[1])
+    attention("bf16", torch.bfloat16, ATTENDED[1:3])
+
+
 def of_each(group: Callable[[str, torch.dtype], None], *kinds: str) -> None:
     for kind in kinds or DTYPES:
         group(kind, DTYPES[kind])

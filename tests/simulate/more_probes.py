@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 sys.path.insert(0, str(Path(__file__).parent))
+from language_probes import facts as language_facts
 from probes import DTYPES, FOUND, both_ways, of_bitsandbytes, record, trained, two_steps, zeros
 
 if TYPE_CHECKING:
@@ -274,6 +275,7 @@ def main(path: str) -> None:
         for group in (batch_norms, layouts, attention, lookups, rows):
             group(kind, dtype)
     scans()
+    language_facts()
     for kind in ("f32", "bf16"):
         optimizers(kind, DTYPES[kind])
     Path(path).write_text(json.dumps(FOUND), encoding="utf-8")
