@@ -26,12 +26,27 @@ __all__ = ["Neighbours", "estimate"]
 _LEAST = 1024
 """Bytes up to which a rest is alignment, and not a part."""
 _MOST_PARTIALS = 512
+_MULTIPROCESSORS = 132
+_TILES = ((128, 128), (256, 128), (128, 256), (64, 64), (64, 128), (128, 64))
+"""Rows and columns of a tile."""
 _TRIED = 20
 """Neighbours that are looked at before there is no answer."""
 _VOTES = 5
 """Neighbours that are asked."""
 
 _THREE = ("spatial", "kernel", "stride", "padding", "dilation")
+_FOUR = ("batch", "inputs", "outputs", "groups")
+_MEASURES = (
+    *("batch", "inputs", "outputs", "groups", "input pixels", "taps", "taps and inputs", "input", "output"),
+    *("inputs of 4", "inputs of 8", "inputs of 64", "outputs of 4", "outputs of 8", "outputs of 64"),
+    *("pixels of 4", "pixels of 8", "padding", "bfloat16"),
+)
+_WEIGHTS = {
+    Pass.FORWARD: (0.3, 1, 1, 2.5, 1, 1, 0, 0.5, 0, 1.9, 0, 1.8, 4, 3, 0, 1.25, 0, 0, 0.5),
+    Pass.INPUT_GRADIENT: (0.3, 1, 1, 2.5, 1, 1, 0, 0.5, 0, 1.9, 0, 1.8, 4, 3, 0, 1.25, 0, 0, 0.5),
+    Pass.WEIGHT_GRADIENT: (0.8, 0, 2.5, 0.7, 0.45, 0.3, 1.8, 1, 0.3, 0, 4.7, 0, 0, 4.4, 0, 0, 1.5, 1.8, 0.5),
+}
+"""How much each of `_MEASURES` counts: what met most of what was held out."""
 _AT = {name: at for at, name in enumerate(COLUMNS)}
 
 
@@ -56,7 +71,9 @@ class _Parts:
 
     copies: tuple[str, ...]
     partials: int
-    """Copies of the weight in float32."""
+    """Gradients of the weight in float32 that are added up."""
+    unit: str
+    """The size of one."""
     rest: int
 
 
@@ -72,7 +89,7 @@ class Neighbours:
     def estimate(self, convolution: Convolution, which: Pass) -> int:
         """Return a guess at the workspace in bytes: what most of the nearest say, or else the nearest."""
         votes: list[int] = []
-        for neighbour, workspaces in self._nearest(convolution):
+        for neighbour, workspaces in self._nearest(convolution, which):
             workspace = int(workspaces[which])
             if workspace < 0:
                 continue
@@ -86,13 +103,13 @@ class Neighbours:
         most, count = Counter(votes).most_common(1)[0]
         return most if count > 1 else votes[0]
 
-    def _nearest(self, convolution: Convolution) -> Iterator[tuple[Convolution, Sequence[int]]]:
+    def _nearest(self, convolution: Convolution, which: Pass) -> Iterator[tuple[Convolution, Sequence[int]]]:
         row = np.array([row_of(convolution)], dtype=self._rows.dtype)
         for kinds, kind in zip(self._kinds, _kinds(row), strict=True):
             members = kinds.get(kind.tobytes())
             if members is None:
                 continue
-            distances = np.abs(self._places[members] - _places(row)).sum(1)
+            distances = np.abs(self._places[members] - _places(row)) @ np.array(_WEIGHTS[which], dtype=np.float32)
             for each in members[np.argsort(distances, kind="stable")[:_TRIED]]:
                 yield convolution_of(self._rows[each].tolist()), self._workspaces[each]
             return
@@ -106,15 +123,30 @@ def _transferred(workspace: int, neighbour: Convolution, convolution: Convolutio
         return int(workspace * scale)
     sizes = _sizes(convolution)
     partials = _partials(parts, neighbour, convolution)
-    return sum(sizes[name] for name in parts.copies) + partials * sizes["w32"] + parts.rest
+    return sum(sizes[name] for name in parts.copies) + partials * sizes[parts.unit] + parts.rest
 
 
 def _partials(parts: _Parts, neighbour: Convolution, convolution: Convolution) -> int:
-    """Return how many partial gradients: one a sample where it was so; else fewer for a larger weight."""
+    """Return how many partial gradients there are.
+
+    One a sample where it was so; as many as fill the card with tiles where it was so; else fewer for a larger weight.
+    """
+    if not parts.partials:
+        return 0
     if not parts.copies and parts.partials == neighbour.batch:
         return convolution.batch
+    for was, now in zip(_waves(neighbour), _waves(convolution), strict=True):
+        if was and parts.partials in (was, was + 1):
+            return max(now + parts.partials - was, 0)
     smaller = min(1.0, neighbour.elements()[2] / convolution.elements()[2])
-    return max(1, round(parts.partials * smaller)) if parts.partials else 0
+    return max(1, round(parts.partials * smaller))
+
+
+def _waves(convolution: Convolution) -> list[int]:
+    """Return how often the tiles of the weight's gradient fit on the card's multiprocessors, for sizes of a tile."""
+    rows = convolution.outputs
+    columns = convolution.inputs // convolution.groups * math.prod(convolution.kernel)
+    return [_MULTIPROCESSORS // (-(-rows // high) * -(-columns // wide)) for high, wide in _TILES]
 
 
 def _without_neighbours(convolution: Convolution, which: Pass) -> int:
@@ -156,15 +188,19 @@ def _three(rows: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
 
 
 def _places(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return where convolutions stand: sizes by their logarithm, and what tensor cores can be used with."""
+    """Return where convolutions stand, in `_MEASURES`: sizes by their logarithm, and what tensor cores can be used with."""
     spatial, kernel, stride, padding, dilation = (_three(rows, name) for name in _THREE)
-    inputs, outputs = rows[:, _AT["inputs"]], rows[:, _AT["outputs"]]
+    batch, inputs, outputs, groups = (rows[:, _AT[name]].astype(np.int64) for name in _FOUR)
     pixels = ((spatial + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1).prod(1)
-    sizes = [np.log2(n) for n in (inputs, outputs, spatial.prod(1), kernel.prod(1))]
-    channels = [3.0 * (n % 8 == 0) + 1.6 * (n % 4 == 0) for n in (inputs, outputs)]
-    aligned = 2.0 * (pixels % 8 == 0) + 1.0 * (pixels % 4 == 0)
-    dtype = 0.5 * (rows[:, _AT["dtype"]] == 2)
-    return np.column_stack([0.8 * np.log2(rows[:, _AT["batch"]]), *sizes, *channels, aligned, dtype])
+    each, taps = inputs // groups, kernel.prod(1)
+    per_group = outputs // groups
+    sizes = (
+        *(batch, inputs, outputs, groups, spatial.prod(1), taps, each * taps),
+        *(batch * inputs * spatial.prod(1), batch * outputs * pixels),
+    )
+    parts = [n % by == 0 for n, most in ((each, 64), (per_group, 64), (pixels, 8)) for by in (4, 8, 64) if by <= most]
+    others = (np.minimum(padding.max(1), 3), rows[:, _AT["dtype"]] == 2)
+    return np.column_stack([*map(np.log2, sizes), *parts, *others]).astype(np.float32)
 
 
 def _sizes(convolution: Convolution) -> dict[str, int]:
@@ -173,14 +209,17 @@ def _sizes(convolution: Convolution) -> dict[str, int]:
     x, y, w = convolution.elements()
     inputs, outputs, per_group = convolution.inputs, convolution.outputs, convolution.inputs // convolution.groups
     padded = [-(-n // (16 // item)) * (16 // item) for n in (inputs, outputs, per_group)]
+    w_padded = padded[1] * padded[2] * math.prod(convolution.kernel)
     return {
         "x": x * item,
         "x padded": x // inputs * padded[0] * item,
         "y": y * item,
         "y padded": y // outputs * padded[1] * item,
         "w": w * item,
-        "w padded": padded[1] * padded[2] * math.prod(convolution.kernel) * item,
+        "w padded": w_padded * item,
         "w32": w * 4,
+        "w32 padded": w_padded * 4,
+        "w32 padded in": outputs * padded[2] * math.prod(convolution.kernel) * 4,
     }
 
 
@@ -195,14 +234,19 @@ _CHOICES = [
 def _take_apart(convolution: Convolution, workspace: int) -> _Parts | None:
     """Take a workspace apart: copies alone if they explain it, else with partial weight gradients."""
     if workspace <= _LEAST:
-        return _Parts((), 0, workspace)
+        return _Parts((), 0, "w32", workspace)
     sizes = _sizes(convolution)
     best = None
     for copies in _CHOICES:
         left = workspace - sum(sizes[name] for name in copies)
         if 0 <= left <= _LEAST:
-            return _Parts(copies, 0, left)
-        partials, rest = divmod(left, sizes["w32"])
-        if 0 < partials <= _MOST_PARTIALS and rest <= _LEAST and (best is None or rest < best.rest):
-            best = _Parts(copies, partials, rest)
+            return _Parts(copies, 0, "w32", left)
+        for unit in ("w32", "w32 padded", "w32 padded in"):
+            partials, rest = divmod(left, sizes[unit])
+            if (
+                0 < partials <= _MOST_PARTIALS
+                and rest <= _LEAST
+                and (best is None or (partials > 64, rest) < (best.partials > 64, best.rest))
+            ):
+                best = _Parts(copies, partials, unit, rest)
     return best
