@@ -20,18 +20,30 @@ import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from memprof.simulate.convolutions import COLUMNS, Convolution, Pass, load, plain, row_of
+from memprof.simulate.convolutions import (
+    COLUMNS,
+    DETERMINISTIC,
+    STRICT,
+    Convolution,
+    Pass,
+    load,
+    plain,
+    row_of,
+)
 from memprof.simulate.kernels.depthwise import computed_by_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+Found = dict[tuple[int, ...], list[int]]
+"""Workspaces of each row of `COLUMNS`."""
+CHOICE = COLUMNS.index("choice")
 OUTPUT = Path(__file__).parents[1] / "memprof/simulate/data/cudnn_convolutions_h200.npz"
 CHOICES = {"": {}, "s": {"tf32": False}, "d": {"deterministic": True}}
 """What a key may end with: TF32 is not allowed, only deterministic engines are."""
 
 
-def convolution_of(key: str) -> Convolution:
+def from_key(key: str) -> Convolution:
     """Return the convolution of a key of ``convolution_grid.key_of``, with one of `CHOICES` behind it or not."""
     _, batch, inputs, spatial, outputs, kernel, stride, padding, dilation, *rest = json.loads(key)
     groups, transposed, dtype, layout, *choice = rest
@@ -78,7 +90,7 @@ def read(path: str) -> Iterator[tuple[Convolution, list[int]]]:
     packed = Path(path).read_bytes()
     cases = json.loads(gzip.decompress(packed) if path.endswith(".gz") else packed)["cases"]
     for key, found in cases.items():
-        convolution = convolution_of(key)
+        convolution = from_key(key)
         places = [plain(convolution, which) for which in Pass]
         if places[0][0].transposed or by_torch(convolution):
             continue
@@ -88,10 +100,26 @@ def read(path: str) -> Iterator[tuple[Convolution, list[int]]]:
         yield places[0][0], workspaces
 
 
-def write(found: dict[tuple[int, ...], list[int]]) -> None:
+def known_ones() -> Found:
+    """Return what is in the table, with a row for each choice of engines."""
+    known = load()
+    found: Found = {}
+    for row, workspaces, same in zip(known.rows.tolist(), known.workspaces.tolist(), known.same.tolist(), strict=True):
+        for choice in (row[CHOICE], *(each for each in (STRICT, DETERMINISTIC) if same & each)):
+            found[(*row[:CHOICE], choice, *row[CHOICE + 1 :])] = [*workspaces]
+    return found
+
+
+def write(found: Found) -> None:
     """Write the table, sorted, in the least columns of numbers that hold it."""
-    rows = sorted(found)
-    columns: dict[str, Any] = {}
+    same = dict.fromkeys(found, 0)
+    for row, workspaces in found.items():
+        usual = (*row[:CHOICE], 0, *row[CHOICE + 1 :])
+        if row[CHOICE] and found.get(usual) == workspaces:
+            same[usual] |= row[CHOICE]
+            del same[row]
+    rows = sorted(same)
+    columns: dict[str, Any] = {"same": np.array([same[row] for row in rows], dtype=np.uint8)}
     for at, name in enumerate(COLUMNS):
         column = np.array([row[at] for row in rows])
         columns[name] = column.astype(np.min_scalar_type(column.max()))
@@ -103,10 +131,7 @@ def write(found: dict[tuple[int, ...], list[int]]) -> None:
 
 def main() -> None:
     """Add every file to the table."""
-    known = load()
-    found = {
-        tuple(row): workspaces for row, workspaces in zip(known.rows.tolist(), known.workspaces.tolist(), strict=True)
-    }
+    found = known_ones()
     for path in sys.argv[1:]:
         before = len(found)
         for convolution, workspaces in read(path):

@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memprof.simulate.convolutions import COLUMNS, Convolution, Pass, convolution_of, load, plain, recorded, row_of
+from memprof.simulate.convolutions import (
+    COLUMNS,
+    STRICT,
+    Convolution,
+    Pass,
+    convolution_of,
+    load,
+    plain,
+    recorded,
+    row_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,11 +36,15 @@ __all__ = ["Neighbours", "estimate"]
 _LEAST = 1024
 """Bytes up to which a rest is alignment, and not a part."""
 _MOST_PARTIALS = 512
+_MANY_PARTIALS = 64
+"""Partial gradients that are believed only where fewer do not explain a workspace."""
 _MULTIPROCESSORS = 132
 _TILES = ((128, 128), (256, 128), (128, 256), (64, 64), (64, 128), (128, 64))
 """Rows and columns of a tile."""
 _TRIED = 20
 """Neighbours that are looked at before there is no answer."""
+_FEW = 40
+"""Neighbours of the same kernel, stride and dilation that are too few, so that those of others are asked too."""
 _VOTES = 5
 """Neighbours that are asked."""
 
@@ -53,16 +67,26 @@ _AT = {name: at for at, name in enumerate(COLUMNS)}
 @lru_cache(maxsize=1 << 14)
 def estimate(convolution: Convolution, which: Pass) -> int:
     """Return a guess at the workspace in bytes."""
-    default = replace(convolution, tf32=True, deterministic=False)
-    if default != convolution and (nbytes := recorded(default, which)) is not None:
-        return nbytes
-    return _all_neighbours().estimate(*plain(convolution, which))
+    convolution, which = plain(convolution, which)
+    if convolution.deterministic:  # which mostly takes what any other engine does
+        usual = replace(convolution, deterministic=False)
+        nbytes = recorded(usual, which)
+        return estimate(usual, which) if nbytes is None else nbytes
+    return _neighbours(tf32=convolution.tf32).estimate(convolution, which)
 
 
-@lru_cache(maxsize=1)
-def _all_neighbours() -> Neighbours:
+@lru_cache(maxsize=2)
+def _neighbours(*, tf32: bool) -> Neighbours:
     known = load()
-    return Neighbours(known.rows, known.workspaces)
+    choice = known.rows[:, _AT["choice"]]
+    chosen = choice == (0 if tf32 else STRICT)
+    if not tf32:
+        chosen |= (choice == 0) & (known.same & STRICT > 0)
+    if not chosen.any():
+        return _neighbours(tf32=True)
+    rows = known.rows[chosen]
+    rows[:, _AT["choice"]] = 0 if tf32 else STRICT
+    return Neighbours(rows, known.workspaces[chosen])
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +108,8 @@ class Neighbours:
         self._rows = rows
         self._workspaces = workspaces
         self._places = _places(rows)
-        self._kinds = [_grouped(kinds) for kinds in _kinds(rows)]
+        self._kinds = _kinds(rows)
+        self._members: dict[tuple[int, bytes], np.ndarray[Any, Any]] = {}
 
     def estimate(self, convolution: Convolution, which: Pass) -> int:
         """Return a guess at the workspace in bytes: what most of the nearest say, or else the nearest."""
@@ -105,14 +130,21 @@ class Neighbours:
 
     def _nearest(self, convolution: Convolution, which: Pass) -> Iterator[tuple[Convolution, Sequence[int]]]:
         row = np.array([row_of(convolution)], dtype=self._rows.dtype)
-        for kinds, kind in zip(self._kinds, _kinds(row), strict=True):
-            members = kinds.get(kind.tobytes())
-            if members is None:
+        for narrowness, kind in enumerate(_kinds(row)):
+            members = self._of_kind(narrowness, kind)
+            if len(members) < (1 if narrowness else _FEW):
                 continue
-            distances = np.abs(self._places[members] - _places(row)) @ np.array(_WEIGHTS[which], dtype=np.float32)
+            weights = np.array(_WEIGHTS[which], dtype=np.float32)
+            distances = np.abs(self._places[members] - _places(row)) @ weights
             for each in members[np.argsort(distances, kind="stable")[:_TRIED]]:
                 yield convolution_of(self._rows[each].tolist()), self._workspaces[each]
             return
+
+    def _of_kind(self, narrowness: int, kind: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        key = narrowness, kind.tobytes()
+        if key not in self._members:
+            self._members[key] = np.flatnonzero((self._kinds[narrowness] == kind).all(1))
+        return self._members[key]
 
 
 def _transferred(workspace: int, neighbour: Convolution, convolution: Convolution) -> int:
@@ -161,16 +193,6 @@ def _without_neighbours(convolution: Convolution, which: Pass) -> int:
     return sizes["x"] + sizes["y"] + 32
 
 
-def _grouped(kinds: np.ndarray[Any, Any]) -> dict[bytes, np.ndarray[Any, Any]]:
-    """Return the rows of each kind."""
-    found, kind_of = np.unique(kinds, axis=0, return_inverse=True)
-    order = np.argsort(kind_of.ravel(), kind="stable")
-    ends = np.cumsum(np.bincount(kind_of.ravel(), minlength=len(found)))
-    parts = np.split(order, ends[:-1])
-    # of nothing, split makes one part
-    return {kind.tobytes(): part for kind, part in zip(found, parts, strict=False)}
-
-
 def _kinds(rows: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Return the kinds that convolutions are of, the narrower and the wider; each int32, (n, numbers)."""
     inputs, groups = rows[:, _AT["inputs"]], rows[:, _AT["groups"]]
@@ -188,7 +210,7 @@ def _three(rows: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
 
 
 def _places(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return where convolutions stand, in `_MEASURES`: sizes by their logarithm, and what tensor cores can be used with."""
+    """Return where convolutions stand in `_MEASURES`: sizes by their logarithm, and what tensor cores like."""
     spatial, kernel, stride, padding, dilation = (_three(rows, name) for name in _THREE)
     batch, inputs, outputs, groups = (rows[:, _AT[name]].astype(np.int64) for name in _FOUR)
     pixels = ((spatial + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1).prod(1)
@@ -236,17 +258,13 @@ def _take_apart(convolution: Convolution, workspace: int) -> _Parts | None:
     if workspace <= _LEAST:
         return _Parts((), 0, "w32", workspace)
     sizes = _sizes(convolution)
-    best = None
+    found = []
     for copies in _CHOICES:
         left = workspace - sum(sizes[name] for name in copies)
         if 0 <= left <= _LEAST:
             return _Parts(copies, 0, "w32", left)
         for unit in ("w32", "w32 padded", "w32 padded in"):
             partials, rest = divmod(left, sizes[unit])
-            if (
-                0 < partials <= _MOST_PARTIALS
-                and rest <= _LEAST
-                and (best is None or (partials > 64, rest) < (best.partials > 64, best.rest))
-            ):
-                best = _Parts(copies, partials, unit, rest)
-    return best
+            if 0 < partials <= _MOST_PARTIALS and rest <= _LEAST:
+                found.append(_Parts(copies, partials, unit, rest))
+    return min(found, key=lambda parts: (parts.partials > _MANY_PARTIALS, parts.rest), default=None)

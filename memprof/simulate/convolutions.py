@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLUMNS",
+    "DETERMINISTIC",
+    "STRICT",
     "Convolution",
     "Pass",
     "Recorded",
@@ -37,7 +39,8 @@ __all__ = [
 
 _FILE = Path(__file__).parent / "data/cudnn_convolutions_h200.npz"
 _DTYPES = ("f32", "f16", "bf16")
-_STRICT, _DETERMINISTIC = 1, 2
+STRICT, DETERMINISTIC = 1, 2
+"""Choices of engines, as bits: without TF32, deterministic ones only."""
 _FLAT = {"spatial": 1, "kernel": 1, "stride": 1, "padding": 0, "dilation": 1}
 """What a dimension that is not there is filled with."""
 COLUMNS = (
@@ -46,6 +49,7 @@ COLUMNS = (
     *("channels_last", "choice", "batch", "dtype"),
 )
 """The table's columns beside the three workspaces: a convolution of `dims` dimensions, never a transposed one."""
+_CHOICE = COLUMNS.index("choice")
 _ROW = struct.Struct(f"<{len(COLUMNS)}i")
 
 
@@ -140,7 +144,7 @@ def row_of(each: Convolution) -> tuple[int, ...]:
     missing = 3 - dims
     sizes = zip((each.spatial, each.kernel, each.stride, each.padding, each.dilation), _FLAT.values(), strict=True)
     places = (number for values, none in sizes for number in (*(none,) * missing, *values))
-    choice = _STRICT * (not each.tf32) + _DETERMINISTIC * each.deterministic
+    choice = STRICT * (not each.tf32) + DETERMINISTIC * each.deterministic
     dtype = _DTYPES.index(each.dtype)
     return dims, each.inputs, each.outputs, each.groups, *places, int(each.channels_last), choice, each.batch, dtype
 
@@ -163,8 +167,8 @@ def convolution_of(row: Sequence[int]) -> Convolution:
         transposed=False,
         dtype=_DTYPES[dtype],
         channels_last=bool(channels_last),
-        tf32=not choice & _STRICT,
-        deterministic=bool(choice & _DETERMINISTIC),
+        tf32=not choice & STRICT,
+        deterministic=bool(choice & DETERMINISTIC),
     )
 
 
@@ -176,6 +180,8 @@ class Recorded:
     """Numbers in `COLUMNS`; int32, (n, columns)."""
     workspaces: np.ndarray[Any, Any]
     """Bytes in the order of `Pass`, -1 where more than one temporary was taken; int64, (n, 3)."""
+    same: np.ndarray[Any, Any]
+    """Choices of engines that take the same as the usual one, which the row is of, and have no row; uint8, (n,)."""
     places: dict[bytes, int] = field(repr=False)
     """Where the row with these bytes is."""
 
@@ -186,8 +192,9 @@ def load() -> Recorded:
     with np.load(_FILE) as columns:
         rows = np.ascontiguousarray(np.stack([columns[name] for name in COLUMNS], axis=1).astype("<i4"))
         workspaces = np.stack([columns[which.name.lower()] for which in Pass], axis=1).astype(np.int64)
+        same = columns["same"].astype(np.uint8)
     keys = rows.view(f"V{_ROW.size}").ravel().tolist()
-    return Recorded(rows=rows, workspaces=workspaces, places=dict(zip(keys, range(len(keys)), strict=True)))
+    return Recorded(rows=rows, workspaces=workspaces, same=same, places=dict(zip(keys, range(len(keys)), strict=True)))
 
 
 def recorded(convolution: Convolution, which: Pass) -> int | None:
@@ -196,7 +203,12 @@ def recorded(convolution: Convolution, which: Pass) -> int | None:
     if convolution.transposed:
         return None
     known = load()
-    place = known.places.get(_ROW.pack(*row_of(convolution)))
+    row = row_of(convolution)
+    place = known.places.get(_ROW.pack(*row))
+    choice = row[_CHOICE]
+    if place is None and choice in (STRICT, DETERMINISTIC):
+        usual = known.places.get(_ROW.pack(*row[:_CHOICE], 0, *row[_CHOICE + 1 :]))
+        place = usual if usual is not None and known.same[usual] & choice else None
     nbytes = -1 if place is None else int(known.workspaces[place, which])
     return None if nbytes < 0 else nbytes
 
