@@ -457,6 +457,51 @@ def _sounds() -> Iterator[Named]:
             yield "ecg", 0.5, lambda rows=layers: _flat(*rows), (12, length)
 
 
+def _languages() -> Iterator[Named]:
+    """Yield the convolutions of language and speech models of transformers that are written out in few layers."""
+    for length, often in ((128, 1.0), (512, 1.0), (64, 0.6), (256, 0.6), (384, 0.3), (32, 0.3), (1024, 0.3)):
+        rows = (
+            ((768, 768, 1, 1, 0, 1, 4),),
+            ((768, 3072, 1, 1, 0, 1, 4),),
+            ((3072, 768, 1, 1, 0, 1, 4),),
+            ((768, 768, 1),),
+        )
+        rows += (((512, 512, 1),), ((512, 1280, 1),), ((512, 2048, 1),), ((2048, 512, 1),))
+        for layers in rows:
+            yield "squeezebert", 1.5 * often, lambda each=layers: _flat(*each), (layers[0][0], length)
+        for width in (384, 768):
+            layers = ((width, width, 9, 1, 4, 1, width), (width, width // 2, 1))
+            yield "convbert", 1.5 * often, lambda each=layers: _flat(*each), (width, length)
+        for heads in (4, 8, 12):
+            for kernel in (33, 65):
+                make = lambda h=heads, k=kernel: nn.Conv2d(h, h, (k, 1), padding=(k // 2, 0), groups=h)
+                yield "nystromformer", often, make, (heads, length, 64)
+    for length in (512, 1024, 2048):
+        yield "canine", 1.5, lambda: _flat((768, 768, 4, 4)), (768, length)
+        yield "canine", 1.5, lambda: _flat((1536, 768, 4)), (1536, length + 3)
+    for length in (16000, 32000, 80000, 160000):
+        for width in (288, 416):
+            layers = ((1, width, 127, 64), (width, 2 * width, 7, 3), (2 * width, width, 3, 2))
+            yield "moonshine", 1.0, lambda each=layers: _flat(*each), (1, length)
+    for frames in (500, 1000, 1500, 3000, 200, 584):
+        yield "speech2text", 1.0, lambda: _flat((80, 1024, 5, 2, 2)), (80, frames)
+        yield "speech2text", 1.0, lambda: _flat((512, 512, 5, 2, 2)), (512, frames // 2)
+        for width in (256, 512, 144, 176, 1024):
+            for kernel in (15, 31, 9):
+                layers = (
+                    (width, 2 * width, 1),
+                    (2 * width, width, 1),
+                    (width, width, kernel, 1, kernel // 2, 1, width),
+                )
+                yield "conformer", 0.5, lambda each=layers: _flat(*each), (width, frames // 4)
+    for width in (64, 128, 256, 300, 512):
+        for length in (32, 50, 64, 100, 128, 200, 256, 512):
+            for outputs in (64, 100, 128, 256):
+                kernels = (2, 3, 4, 5, 7)
+                make = lambda w=width, o=outputs, ks=kernels: nn.ModuleList([nn.Conv1d(w, o, k) for k in ks])
+                yield "textcnn", 0.6, make, (width, length)
+
+
 def _volumes() -> Iterator[Named]:
     for widths, common in (
         ((32, 64, 128, 256, 320), 3.0),
@@ -477,3 +522,4 @@ def families() -> Iterator[Named]:
     yield from _made()
     yield from _sounds()
     yield from _volumes()
+    yield from _languages()

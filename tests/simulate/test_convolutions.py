@@ -11,6 +11,8 @@ import pytest
 from memprof.simulate.convolution_rule import Neighbours
 from memprof.simulate.convolutions import (
     COLUMNS,
+    DETERMINISTIC,
+    STRICT,
     Convolution,
     Pass,
     convolution_of,
@@ -18,7 +20,6 @@ from memprof.simulate.convolutions import (
     plain,
     recorded,
     row_of,
-    table,
 )
 
 PLAIN = Convolution(
@@ -79,7 +80,8 @@ def test_a_neighbour_that_is_the_same_gives_its_own_workspace(which: Pass) -> No
 
 def test_shapes_that_were_held_out_are_mostly_met() -> None:
     # given a table without one in ten of its shapes
-    rows, workspaces = load().rows, load().workspaces
+    usual = load().rows[:, COLUMNS.index("choice")] == 0
+    rows, workspaces = load().rows[usual][::3], load().workspaces[usual][::3]
     shapes, shape_of = np.unique(rows[:, : COLUMNS.index("channels_last")], axis=0, return_inverse=True)
     out = np.isin(shape_of.ravel(), random.Random(3).sample(range(len(shapes)), len(shapes) // 10))
     kept = Neighbours(rows[~out], workspaces[~out])
@@ -107,7 +109,9 @@ def test_what_has_no_neighbour_copies_input_and_output() -> None:
 
 def test_a_transposed_convolution_is_its_mirrors_input_gradient() -> None:
     # given what was recorded, and the same convolutions the other way round
-    for convolution, known in random.Random(0).sample(list(table().items()), 300):
+    for place in random.Random(0).sample(range(len(load().rows)), 300):
+        convolution = convolution_of(load().rows[place].tolist())
+        known = [recorded(convolution, which) for which in Pass]
         smaller = replace(
             convolution,
             transposed=True,
@@ -121,3 +125,34 @@ def test_a_transposed_convolution_is_its_mirrors_input_gradient() -> None:
         # then it is known, whatever output padding that needs
         assert plain(transposed, Pass.FORWARD) == (convolution, Pass.INPUT_GRADIENT)
         assert [recorded(transposed, which) for which in Pass] == [known[1], known[0], known[2]]
+
+
+@pytest.mark.parametrize(("choice", "bit"), [({"tf32": False}, STRICT), ({"deterministic": True}, DETERMINISTIC)])
+def test_a_choice_of_engines_that_changes_nothing_needs_no_row(choice: dict[str, bool], bit: int) -> None:
+    # given convolutions that were asked for with a choice of engines too
+    known = load()
+    usual = known.rows[:, COLUMNS.index("choice")] == 0
+    same = np.flatnonzero(usual & (known.same & bit > 0))
+    other = np.flatnonzero(known.rows[:, COLUMNS.index("choice")] == bit)
+    unknown = np.flatnonzero(usual & (known.rows[:, COLUMNS.index("dtype")] == 0) & (known.same & bit == 0))
+    # then what took the same is found by the usual one, and what took something else is not
+    for place in same[:: max(len(same) // 50, 1)]:
+        each = convolution_of(known.rows[place].tolist())
+        assert [recorded(replace(each, **choice), which) for which in Pass] == known.workspaces[place].tolist()
+    differing = 0
+    for place in other[:: max(len(other) // 50, 1)]:
+        each = convolution_of(known.rows[place].tolist())
+        assert all(getattr(each, name) == value for name, value in choice.items())
+        found = [recorded(each, which) for which in Pass]
+        assert found == known.workspaces[place].tolist()
+        without = replace(each, tf32=True, deterministic=False)
+        differing += found != [recorded(without, which) for which in Pass]
+    assert differing > 40
+    # and what was not asked for is not known
+    asked = {known.rows[place].tobytes() for place in other}
+    for place in unknown[:: max(len(unknown) // 50, 1)]:
+        row = known.rows[place].copy()
+        row[COLUMNS.index("choice")] = bit
+        each = convolution_of(known.rows[place].tolist())
+        expected = row.tobytes() in asked
+        assert (recorded(replace(each, **choice), Pass.FORWARD) is not None) == expected

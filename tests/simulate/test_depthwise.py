@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from memprof.simulate.convolutions import Convolution, table
+from memprof.simulate.convolutions import COLUMNS, Convolution, convolution_of, load
 from memprof.simulate.kernels.depthwise import computed_by_torch
 
 pytestmark = pytest.mark.torch
@@ -25,11 +26,12 @@ def by_torch(each: Convolution) -> bool:
 
 def test_what_torch_computes_took_no_workspace() -> None:
     # given the depthwise convolutions that were recorded on an H200
-    depthwise = {
-        each: workspaces
-        for each, workspaces in table().items()
-        if each.inputs == each.groups > 1 and each.outputs % each.groups == 0 and not each.transposed
-    }
+    rows = load().rows
+    inputs, outputs, groups, choice = (
+        rows[:, COLUMNS.index(each)] for each in ("inputs", "outputs", "groups", "choice")
+    )
+    places = np.flatnonzero((inputs == groups) & (groups > 1) & (outputs % groups == 0) & (choice == 0))
+    depthwise = {convolution_of(rows[place].tolist()): load().workspaces[place].clip(0).tolist() for place in places}
     mine = {each for each in depthwise if by_torch(each)}
     # then those of torch's kernels took nothing, in any of the three passes
     assert len(mine) > 1000
