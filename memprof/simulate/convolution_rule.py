@@ -58,7 +58,7 @@ _MEASURES = (
 _WEIGHTS = {
     Pass.FORWARD: (0.3, 1, 1, 2.5, 1, 1, 0, 0.5, 0, 1.9, 0, 1.8, 4, 3, 0, 1.25, 0, 0, 0.5),
     Pass.INPUT_GRADIENT: (0.3, 1, 1, 2.5, 1, 1, 0, 0.5, 0, 1.9, 0, 1.8, 4, 3, 0, 1.25, 0, 0, 0.5),
-    Pass.WEIGHT_GRADIENT: (0.8, 0, 2.5, 0.7, 0.45, 0.3, 1.8, 1, 0.3, 0, 4.7, 0, 0, 4.4, 0, 0, 1.5, 1.8, 0.5),
+    Pass.WEIGHT_GRADIENT: (0.8, 0, 3, 0, 0, 0.3, 1.8, 1, 0.3, 0.5, 5, 0, 0.3, 2.6, 0, 0, 1.5, 1.8, 0.5),
 }
 """How much each of `_MEASURES` counts: what met most of what was held out."""
 _AT = {name: at for at, name in enumerate(COLUMNS)}
