@@ -20,13 +20,15 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from convolution_grid import drawn
 
 from memprof.simulate.convolution_rule import Neighbours
-from memprof.simulate.convolutions import COLUMNS, Pass, convolution_of, load, plain, row_of
+from memprof.simulate.convolutions import COLUMNS, DETERMINISTIC, Pass, convolution_of, load, plain, row_of
 
 if TYPE_CHECKING:
     Held = np.ndarray[Any, Any]
     """Which rows of the table are held out."""
 
 PAGE = Path(__file__).parents[1] / "docs/convolutions.md"
+NETWORKS = "## Whole networks held out"
+"""The heading of what ``convolution_networks_accuracy.py`` writes, and what follows it."""
 MOST = 3000
 """Convolutions that are guessed of each kind."""
 WORDS = {
@@ -38,18 +40,18 @@ WORDS = {
 
 def rows(name: str, out: Held) -> list[str]:
     """Guess what is held out from the rest, and compare."""
-    known = load()
-    neighbours = Neighbours(known.rows[~out], known.workspaces[~out])
+    known_rows, known_workspaces = usual()
+    neighbours = Neighbours(known_rows[~out], known_workspaces[~out])
     places = np.flatnonzero(out).tolist()
     asked = random.Random(0).sample(places, min(MOST, len(places)))  # noqa: S311  # no secret
     lines = []
     for which in Pass:
         errors, wrong, all_bytes, exact = [], 0, 0, 0
         for place in asked:
-            truth = int(known.workspaces[place, which])
+            truth = int(known_workspaces[place, which])
             if truth < 0:
                 continue
-            convolution = convolution_of(known.rows[place].tolist())
+            convolution = convolution_of(known_rows[place].tolist())
             guess = neighbours.estimate(convolution, which)
             exact += guess == truth
             wrong += abs(guess - truth)
@@ -65,9 +67,15 @@ def rows(name: str, out: Held) -> list[str]:
     return lines
 
 
+def usual() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return the rows and workspaces of the table but those for a choice of engines."""
+    chosen = load().rows[:, COLUMNS.index("choice")] == 0
+    return load().rows[chosen], load().workspaces[chosen]
+
+
 def _shapes() -> tuple[int, Held]:
     """Return how many shapes there are, and which of them each row has."""
-    sizes = load().rows[:, : COLUMNS.index("channels_last")]
+    sizes = usual()[0][:, : COLUMNS.index("channels_last")]
     found, shape_of = np.unique(sizes, axis=0, return_inverse=True)
     return len(found), shape_of.ravel()
 
@@ -81,7 +89,7 @@ def held_out_shapes() -> Held:
 def held_out_batches() -> Held:
     """Hold one batch size of each shape out that has more than two."""
     _, shape_of = _shapes()
-    batches = load().rows[:, COLUMNS.index("batch")]
+    batches = usual()[0][:, COLUMNS.index("batch")]
     draw = random.Random(2)  # noqa: S311  # no secret
     out = np.zeros(len(batches), dtype=bool)
     for places in np.split(np.argsort(shape_of, kind="stable"), np.cumsum(np.bincount(shape_of))[:-1]):
@@ -94,19 +102,24 @@ def held_out_batches() -> Held:
 def held_out_draws() -> Held:
     """Hold out what `convolution_grid` drew at random; what is left is what networks are made of."""
     random_ones = {row_of(plain(each, Pass.FORWARD)[0]) for each in drawn()}
-    return np.array([tuple(row) in random_ones for row in load().rows.tolist()])
+    return np.array([tuple(row) in random_ones for row in usual()[0].tolist()])
 
 
 def main() -> None:
     """Write the page."""
     lines = rows("shapes held out", held_out_shapes()) + rows("batch sizes held out", held_out_batches())
     lines += rows("drawn at random, all held out", held_out_draws())
+    usual_ones = usual()[0]
+    deterministic = np.count_nonzero(load().same & DETERMINISTIC) + np.count_nonzero(
+        load().rows[:, COLUMNS.index("choice")] == DETERMINISTIC
+    )
     head = [
         "# Workspaces of convolutions",
         "",
-        f"The table has {len(load().rows):,} convolutions (`memprof/simulate/convolutions.py` says from where).",
-        "What is in it is met to the byte. What is not in it is guessed from its nearest neighbours",
-        "(`memprof/simulate/convolution_rule.py`), and is a caveat of the run, with its bytes.",
+        f"The table has {len(usual_ones):,} convolutions (`memprof/simulate/convolutions.py` says from where). Of",
+        f"{deterministic:,} it has what deterministic engines take too. What is in it is looked up. What is not in it",
+        "is guessed from its nearest neighbours (`memprof/simulate/convolution_rule.py`), and is a caveat of the run,",
+        "with its bytes.",
         "",
         "How good the guess is, by `python scripts/convolution_accuracy.py`: the share that is met to the byte; the",
         "share that is within 1 % of the bytes of input, output and weight together; the error in nine of ten, and the",
@@ -115,7 +128,9 @@ def main() -> None:
         "| what was asked | workspace for | count | to the byte | within 1 % | nine of ten | largest | in all |",
         "|---|---|---:|---:|---:|---:|---:|---:|",
     ]
-    PAGE.write_text("\n".join([*head, *lines]) + "\n", encoding="utf-8")
+    before = PAGE.read_text(encoding="utf-8")
+    rest = before[before.index(NETWORKS) :] if NETWORKS in before else ""
+    PAGE.write_text("\n".join([*head, *lines]) + "\n" + (f"\n{rest}" if rest else ""), encoding="utf-8")
 
 
 if __name__ == "__main__":

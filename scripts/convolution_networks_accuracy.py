@@ -1,5 +1,5 @@
 # ruff: noqa: INP001  # a script, not a package
-"""Say how good the guess is for whole networks that are held out of the table: a part of docs/convolutions.md.
+"""Say how good the guess is for whole networks that are held out of the table; write it into docs/convolutions.md.
 
     python scripts/convolution_networks_accuracy.py ZOO.json.gz [RUNS]
 
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from convolution_accuracy import NETWORKS, PAGE
 from convolution_models import KINDS, convolution, runs
 
 from memprof.simulate.convolution_rule import Neighbours
@@ -28,6 +29,15 @@ from memprof.simulate.convolutions import COLUMNS, Convolution, Pass, load, reco
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+HEAD = (
+    "Runs of networks of `scripts/convolution_zoo.py` whose convolutions are all in the table, drawn from the common",
+    "ones; by `python scripts/convolution_networks_accuracy.py ZOO.json.gz`. All convolutions of a run are taken out of",
+    "the table and guessed. The peak is a lower bound of a training run's: weights with gradients and two moments, each",
+    "distinct output once, and the workspace and gradients of one convolution.",
+    "",
+    "| held out | runs | computations | same 512 bytes | peak off by > 1 % | by > 5 % | median | largest |",
+    "|---|---:|---:|---:|---:|---:|---:|---:|",
+)
 _SHAPE = COLUMNS.index("channels_last")
 _BATCH = COLUMNS.index("batch")
 _MOST_COMMON = 12_000
@@ -53,7 +63,7 @@ def peak(convolutions: Sequence[Convolution], workspace: Callable[[Convolution, 
 
 
 def main() -> None:
-    """Print the lines."""
+    """Write the section."""
     zoo = json.loads(gzip.decompress(Path(sys.argv[1]).read_bytes()))
     known = load()
     usual = known.rows[:, COLUMNS.index("choice")] == 0
@@ -66,6 +76,7 @@ def main() -> None:
         if len(used) >= 5 and KINDS[kind][2]:
             complete.append((zoo["networks"][number][0], batch, used))
     chosen = random.Random(0).sample(complete, min(int(sys.argv[2]) if len(sys.argv) > 2 else 100, len(complete)))  # noqa: S311  # no secret
+    lines = []
     for name, only_batch in (("a network held out", False), ("a batch size of a network held out", True)):
         exact = computations = 0
         errors = []
@@ -88,10 +99,14 @@ def main() -> None:
         errors.sort()
         count = len(errors)
         off = [sum(error > limit for error in errors) / count for limit in (0.01, 0.05)]
-        sys.stdout.write(
+        lines.append(
             f"| {name} | {count} | {computations:,} | {exact / computations:.1%} | {off[0]:.0%} | {off[1]:.0%} "
-            f"| {errors[count // 2]:.2%} | {errors[-1]:.0%} |\n"
+            f"| {errors[count // 2]:.2%} | {errors[-1]:.0%} |"
         )
+    page = PAGE.read_text(encoding="utf-8").split(NETWORKS)
+    page[0] = page[0].rstrip("\n") + "\n\n"
+    after = "\n## " + page[1].split("\n## ", 1)[1] if len(page) > 1 and "\n## " in page[1] else ""
+    PAGE.write_text(page[0] + "\n".join([NETWORKS, "", *HEAD, *lines]) + "\n" + after, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ _TRIED = 20
 """Neighbours that are looked at before there is no answer."""
 _FEW = 40
 """Neighbours of the same kernel, stride and dilation that are too few, so that those of others are asked too."""
-_VOTES = 5
+_VOTES = 7
 """Neighbours that are asked."""
 
 _THREE = ("spatial", "kernel", "stride", "padding", "dilation")
