@@ -29,6 +29,15 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parents[1] / "docs/convolutions.md"
 NETWORKS = "## Whole networks held out"
 """The heading of what ``convolution_networks_accuracy.py`` writes, and what follows it."""
+HISTORY = (
+    "78,800 of them were asked for on an H200 (torch 2.11.0+cu130, driver 580.159.04) on 2026-12-01 by",
+    "`scripts/convolution_models.py`, and 696 convolutions beside them were run: all 2,088 workspaces that were",
+    "recorded were as answered, with deterministic engines and without TF32 too. None had been in the table of then",
+    "49,619; of 9,000 drawn from them, the guess had been right to the byte in 65.3 % (output 71.7 %, gradient of the",
+    "input 74.4 %, gradient of weight 50.0 %), and within 1 % in 77.9 %. Deterministic engines took the same in 95.6 %.",
+    "",
+)
+"""How good the guess was for what came into the table last, before it came."""
 MOST = 3000
 """Convolutions that are guessed of each kind."""
 WORDS = {
@@ -121,6 +130,7 @@ def main() -> None:
         "is guessed from its nearest neighbours (`memprof/simulate/convolution_rule.py`), and is a caveat of the run,",
         "with its bytes.",
         "",
+        *HISTORY,
         "How good the guess is, by `python scripts/convolution_accuracy.py`: the share that is met to the byte; the",
         "share that is within 1 % of the bytes of input, output and weight together; the error in nine of ten, and the",
         "largest, as a part of the same; and all errors, as a part of all workspaces.",

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 HEAD = (
     "Runs of networks of `scripts/convolution_zoo.py` whose convolutions are all in the table, drawn from the common",
-    "ones; by `python scripts/convolution_networks_accuracy.py ZOO.json.gz`. All convolutions of a run are taken out of",
-    "the table and guessed. The peak is a lower bound of a training run's: weights with gradients and two moments, each",
-    "distinct output once, and the workspace and gradients of one convolution.",
+    "ones; by `python scripts/convolution_networks_accuracy.py ZOO.json.gz`. All convolutions of a run are taken out",
+    "of the table and guessed. The peak is a lower bound of a training run's: weights with gradients and two moments,",
+    "each distinct output once, and the workspace and gradients of one convolution.",
     "",
     "| held out | runs | computations | same 512 bytes | peak off by > 1 % | by > 5 % | median | largest |",
     "|---|---:|---:|---:|---:|---:|---:|---:|",
