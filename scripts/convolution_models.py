@@ -27,8 +27,8 @@ from memprof.simulate.convolutions import Convolution, Pass, load, row_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-BATCHES = {32: 1.0, 16: 0.9, 64: 0.9, 8: 0.8, 128: 0.6, 4: 0.5, 256: 0.35, 2: 0.35, 1: 0.25, 96: 0.12, 24: 0.12}
-BATCHES |= {48: 0.12, 12: 0.12, 192: 0.07, 6: 0.06, 10: 0.06, 20: 0.06, 512: 0.05, 3: 0.05, 5: 0.03}
+BATCHES = {32: 1.0, 16: 0.9, 64: 0.9, 8: 0.8, 128: 0.6, 4: 0.5, 256: 0.35, 2: 0.35, 1: 0.25, 96: 0.4, 24: 0.5}
+BATCHES |= {48: 0.45, 12: 0.5, 192: 0.2, 6: 0.35, 10: 0.3, 20: 0.3, 512: 0.1, 3: 0.25, 5: 0.15, 40: 0.15, 80: 0.1}
 KINDS = (("f32", False, True), ("bf16", False, True), ("f16", False, True), ("bf16", True, True), ("f16", True, True))
 KINDS += (("f32", True, True), ("f32", False, False))
 """Dtype, whether channels last, whether TF32 is allowed."""
