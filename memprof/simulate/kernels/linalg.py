@@ -64,7 +64,7 @@ def _cholesky(device: Device, _op: object, outputs: Sequence[torch.Tensor], _arg
     if batch > 1:
         _pointers(device, batch, 1)
     else:
-        _cusolver(device, "Cholesky", int(1.7 * rows + 51.2))
+        _cusolver(device, "Cholesky", (17 * rows + 512) // 10)
 
 
 @temporaries("linalg_qr")
@@ -92,7 +92,7 @@ def _qr(device: Device, _op: object, _outputs: Any, args: Any, _kwargs: Any) -> 
 def _factorize(device: Device, matrix: torch.Tensor) -> None:
     batch, rows = matrix.shape[:-2].numel(), matrix.size(-1)
     if batch == 1:
-        _cusolver(device, "LU", int(19.2 * rows + 51.2))
+        _cusolver(device, "LU", (96 * rows + 256) // 5)
     elif batch <= _FEW:
         _pointers(device, batch, 1)
 
