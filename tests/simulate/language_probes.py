@@ -553,7 +553,7 @@ def facts() -> None:
             both_ways(f"{name}.{kind}", lambda d=dtype: (zeros(300, 516, dtype=d, grad=True),), ROWS[name])
     for name in WHOLE_FACTS:
         record(f"int.{name}", lambda: (torch.arange(300 * 516, device="cuda").view(300, 516) % 516,), WHOLE[name])
-    matrices(("inverse", "solve", "solve_ex", "triangular"))
+    matrices(("inverse", "solve", "solve_ex", "triangular", "det", "slogdet"))
     for rows in (4, 8):
         record(f"sort.{rows}x16000", lambda n=rows: (zeros(n, 16_000),), lambda x: x.sort(-1)[1])
     attention("bf16", torch.bfloat16, ATTENDED[1:3])

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from memprof.simulate.device import Device
+    from memprof.simulate.memory import Temporary
 
 __all__: list[str] = []
 
@@ -39,6 +40,50 @@ def _lu_solve(device: Device, _op: object, output: torch.Tensor, args: Any, kwar
 @temporaries("linalg_lu_factor_ex")
 def _lu_factor(device: Device, _op: object, outputs: Sequence[torch.Tensor], _args: Any, _kwargs: Any) -> None:
     _factorize(device, outputs[0])
+
+
+@temporaries("_linalg_det")
+def _determinant(device: Device, _op: object, outputs: Sequence[torch.Tensor], _args: Any, _kwargs: Any) -> None:
+    """Multiply the diagonal, by the sign of the permutation (``_linalg_det_out``)."""
+    _, factors, _ = outputs
+    held = _with_status(device, factors)
+    held.append(device.temporary(factors.shape[:-2].numel() * factors.element_size()))
+    _sign(device, factors)
+    for each in reversed(held):
+        each.free()
+
+
+@temporaries("_linalg_slogdet")
+def _log_determinant(device: Device, _op: object, outputs: Sequence[torch.Tensor], _args: Any, _kwargs: Any) -> None:
+    """Multiply signs, then sum logarithms (``_linalg_slogdet_out``)."""
+    factors = outputs[2]
+    batch, rows, item = factors.shape[:-2].numel(), factors.size(-1), factors.element_size()
+    held = _with_status(device, factors)
+    held.append(_sign(device, factors, kept=True))
+    for each in [device.temporary(nbytes) for nbytes in (batch * rows * item, batch * item)]:
+        each.free()
+    device.temporary(batch * rows * item).free()
+    for each in reversed(held):
+        each.free()
+
+
+def _with_status(device: Device, factors: torch.Tensor) -> list[Temporary]:
+    held = [device.temporary(factors.shape[:-2].numel() * 4)]
+    _factorize(device, factors)
+    return held
+
+
+def _sign(device: Device, factors: torch.Tensor, *, kept: bool = False) -> Temporary:
+    """Count the pivots that are not in their place (``lu_det_P``, ``ATen/native/LinearAlgebraUtils.h``)."""
+    batch, rows = factors.shape[:-2].numel(), factors.size(-1)
+    places, others = device.temporary(rows * 4), device.temporary(batch * rows)
+    places.free()
+    count = device.temporary(batch * _INDEX)
+    device.temporary(batch * rows * _INDEX).free()
+    others.free()
+    if not kept:
+        count.free()
+    return count
 
 
 @temporaries("linalg_inv_ex")
@@ -87,6 +132,19 @@ def _qr(device: Device, _op: object, _outputs: Any, args: Any, _kwargs: Any) -> 
         _cusolver(device, "QR", second, known=known)
     status.free()
     factors.free()
+
+
+@temporaries("_linalg_svd", "_linalg_eigh")
+def _spectrum(device: Device, op: Any, _outputs: Any, args: Any, _kwargs: Any) -> None:
+    """Take a status for each, for singular values a copy, and a workspace as large as twice a matrix, about."""
+    matrix = args[0]
+    nbytes = matrix.numel() * matrix.element_size()
+    batch = max(matrix.shape[:-2].numel(), 1)
+    status = device.temporary(batch * 4)
+    copy = device.temporary(nbytes if op._schema.name.endswith("svd") else 0)
+    _cusolver(device, "spectral", 2 * nbytes // batch)
+    copy.free()
+    status.free()
 
 
 def _factorize(device: Device, matrix: torch.Tensor) -> None:
