@@ -129,9 +129,9 @@ class Attention:
             )[0]
             result = result if size % 8 == 0 else result[..., :size]
         elif backend is Backend.EFFICIENT:
-            bias = None if mask is None else _aligned_bias(mask, query, key)
+            mask = None if mask is None else _aligned_bias(mask, query, key)  # the unpadded one ends here
             result = aten._scaled_dot_product_efficient_attention(
-                query, key, value, bias, needs_gradient, dropout_p, is_causal, scale=scale
+                query, key, value, mask, needs_gradient, dropout_p, is_causal, scale=scale
             )[0]
         else:
             result = aten._scaled_dot_product_attention_math(

@@ -400,15 +400,18 @@ def ops(kind: str, dtype: torch.dtype) -> None:
         both_ways(f"{name}.{kind}", lambda: (zeros(300, 516, dtype=dtype, grad=True),), function)
 
 
-def matrices() -> None:
-    for shape in ((64, 64), (3, 32, 32), (24, 96, 96), (384, 384)):
+MATRICES = ((64, 64), (3, 32, 32), (24, 96, 96), (384, 384))
+
+
+def matrices(names: tuple[str, ...] = tuple(SQUARE), shapes: tuple = MATRICES) -> None:
+    for shape in shapes:
 
         def matrix(shape: Any = shape) -> tuple:
             x = torch.eye(shape[-1], device="cuda").expand(shape).contiguous() * 2 + 0.01
             return (x.requires_grad_(),)
 
-        for name, function in SQUARE.items():
-            both_ways(f"{name}.{'x'.join(map(str, shape))}", matrix, function)
+        for name in names:
+            both_ways(f"{name}.{'x'.join(map(str, shape))}", matrix, SQUARE[name])
 
 
 def integers() -> None:
@@ -550,6 +553,7 @@ def facts() -> None:
             both_ways(f"{name}.{kind}", lambda d=dtype: (zeros(300, 516, dtype=d, grad=True),), ROWS[name])
     for name in WHOLE_FACTS:
         record(f"int.{name}", lambda: (torch.arange(300 * 516, device="cuda").view(300, 516) % 516,), WHOLE[name])
+    matrices(("inverse", "solve", "solve_ex", "triangular", "det", "slogdet"))
     for rows in (4, 8):
         record(f"sort.{rows}x16000", lambda n=rows: (zeros(n, 16_000),), lambda x: x.sort(-1)[1])
     attention("bf16", torch.bfloat16, ATTENDED[1:3])

@@ -86,7 +86,10 @@ def _extremes(device: Device, op: Any, _outputs: Any, args: Any, kwargs: dict[st
 
 @temporaries("all", "any")
 def _truth(device: Device, _op: object, _outputs: Any, args: Any, kwargs: dict[str, Any]) -> None:
+    """One value is cast (``allany_impl``, ``ATen/native/ReduceOps.cpp``)."""
     tensor = args[0]
+    if tensor.numel() == 1 and tensor.dtype != torch.bool:
+        device.temporary(1).free()
     reduce(device, tensor.size(), tensor.stride(), _dims(args, kwargs), 1)
 
 

@@ -1,0 +1,189 @@
+"""Factorizations of matrices, and solving with them: permutations, pointers to the matrices of a batch, workspaces.
+
+``ATen/native/cuda/linalg/BatchLinearAlgebra.cpp``. What cuSOLVER wants as workspace was
+recorded with 64 and 384 rows, and lies on a line between these.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from memprof.simulate.kernels.registry import temporaries
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+
+    from memprof.simulate.device import Device
+    from memprof.simulate.memory import Temporary
+
+__all__: list[str] = []
+
+_POINTER = 8
+_INDEX = 8
+_FEW = 8
+"""Matrices up to which a batch is factorized with pointers: so with 3, not with 24."""
+
+
+@temporaries("_linalg_solve_ex")
+def _solve(device: Device, _op: object, outputs: Sequence[torch.Tensor], _args: Any, kwargs: dict[str, Any]) -> None:
+    _factorize(device, outputs[1])
+    _apply(device, outputs[1], outputs[0], transposed=not kwargs.get("left", True))
+
+
+@temporaries("linalg_lu_solve")
+def _lu_solve(device: Device, _op: object, output: torch.Tensor, args: Any, kwargs: dict[str, Any]) -> None:
+    _apply(device, args[0], output, transposed=kwargs.get("left", True) == kwargs.get("adjoint", False))
+
+
+@temporaries("linalg_lu_factor_ex")
+def _lu_factor(device: Device, _op: object, outputs: Sequence[torch.Tensor], _args: Any, _kwargs: Any) -> None:
+    _factorize(device, outputs[0])
+
+
+@temporaries("_linalg_det")
+def _determinant(device: Device, _op: object, outputs: Sequence[torch.Tensor], _args: Any, _kwargs: Any) -> None:
+    """Multiply the diagonal, by the sign of the permutation (``_linalg_det_out``)."""
+    _, factors, _ = outputs
+    held = _with_status(device, factors)
+    held.append(device.temporary(factors.shape[:-2].numel() * factors.element_size()))
+    _sign(device, factors)
+    for each in reversed(held):
+        each.free()
+
+
+@temporaries("_linalg_slogdet")
+def _log_determinant(device: Device, _op: object, outputs: Sequence[torch.Tensor], _args: Any, _kwargs: Any) -> None:
+    """Multiply signs, then sum logarithms (``_linalg_slogdet_out``)."""
+    factors = outputs[2]
+    batch, rows, item = factors.shape[:-2].numel(), factors.size(-1), factors.element_size()
+    held = _with_status(device, factors)
+    held.append(_sign(device, factors, kept=True))
+    for each in [device.temporary(nbytes) for nbytes in (batch * rows * item, batch * item)]:
+        each.free()
+    device.temporary(batch * rows * item).free()
+    for each in reversed(held):
+        each.free()
+
+
+def _with_status(device: Device, factors: torch.Tensor) -> list[Temporary]:
+    held = [device.temporary(factors.shape[:-2].numel() * 4)]
+    _factorize(device, factors)
+    return held
+
+
+def _sign(device: Device, factors: torch.Tensor, *, kept: bool = False) -> Temporary:
+    """Count the pivots that are not in their place (``lu_det_P``, ``ATen/native/LinearAlgebraUtils.h``)."""
+    batch, rows = factors.shape[:-2].numel(), factors.size(-1)
+    places, others = device.temporary(rows * 4), device.temporary(batch * rows)
+    places.free()
+    count = device.temporary(batch * _INDEX)
+    device.temporary(batch * rows * _INDEX).free()
+    others.free()
+    if not kept:
+        count.free()
+    return count
+
+
+@temporaries("linalg_inv_ex")
+def _inverse(device: Device, _op: object, outputs: Sequence[torch.Tensor], _args: Any, _kwargs: Any) -> None:
+    """Factorize a copy, and solve for the identity (``linalg_inv_ex_out``)."""
+    result = outputs[0]
+    rows = result.numel() // max(result.size(-1), 1)
+    held = [device.temporary(result.numel() * result.element_size()), device.temporary(rows * 4)]
+    _factorize(device, result)
+    _apply(device, result, result, transposed=False)
+    for each in reversed(held):
+        each.free()
+
+
+@temporaries("linalg_solve_triangular")
+def _triangular(device: Device, _op: object, output: torch.Tensor, _args: Any, _kwargs: Any) -> None:
+    _pointers(device, output.shape[:-2].numel(), 2)
+
+
+@temporaries("linalg_cholesky_ex")
+def _cholesky(device: Device, _op: object, outputs: Sequence[torch.Tensor], _args: Any, _kwargs: Any) -> None:
+    batch, rows = outputs[0].shape[:-2].numel(), outputs[0].size(-1)
+    if batch > 1:
+        _pointers(device, batch, 1)
+    else:
+        _cusolver(device, "Cholesky", (17 * rows + 512) // 10)
+
+
+@temporaries("linalg_qr")
+def _qr(device: Device, _op: object, _outputs: Any, args: Any, _kwargs: Any) -> None:
+    """Keep the reflections' factors; each of two steps has a workspace, known for up to 64 and for 384 columns."""
+    matrix = args[0]
+    columns, batch = min(matrix.shape[-2:]), matrix.shape[:-2].numel()
+    factors = device.temporary(batch * columns * matrix.element_size())
+    share = max(columns - 64, 0) / 320
+    first, second = 3_145_856 + int(524_288 * share), 148_480 + int(507_904 * share)
+    known = batch == 1 and share in (0, 1)
+    if batch > 1:
+        _pointers(device, batch, 2)
+    status = device.temporary(4)
+    if batch == 1:
+        _cusolver(device, "QR", first, known=known)
+        status.free()
+        status = device.temporary(4)
+    for _ in range(batch):
+        _cusolver(device, "QR", second, known=known)
+    status.free()
+    factors.free()
+
+
+@temporaries("_linalg_svd", "_linalg_eigh")
+def _spectrum(device: Device, op: Any, _outputs: Any, args: Any, _kwargs: Any) -> None:
+    """Take a status for each, for singular values a copy, and a workspace as large as twice a matrix, about."""
+    matrix = args[0]
+    nbytes = matrix.numel() * matrix.element_size()
+    batch = max(matrix.shape[:-2].numel(), 1)
+    status = device.temporary(batch * 4)
+    copy = device.temporary(nbytes if op._schema.name.endswith("svd") else 0)
+    _cusolver(device, "spectral", 2 * nbytes // batch)
+    copy.free()
+    status.free()
+
+
+def _factorize(device: Device, matrix: torch.Tensor) -> None:
+    batch, rows = matrix.shape[:-2].numel(), matrix.size(-1)
+    if batch == 1:
+        _cusolver(device, "LU", (96 * rows + 256) // 5)
+    elif batch <= _FEW:
+        _pointers(device, batch, 1)
+
+
+def _cusolver(device: Device, name: str, nbytes: int, *, known: bool = False) -> None:
+    if not known:
+        device.caveats.add("library", f"cuSOLVER's workspace for a {name} factorization is an estimate", nbytes)
+    device.temporary(nbytes).free()
+
+
+def _pointers(device: Device, batch: int, count: int) -> None:
+    for each in [device.temporary(batch * _POINTER if batch > 1 else 0) for _ in range(count)]:
+        each.free()
+
+
+def _apply(device: Device, matrix: torch.Tensor, right: torch.Tensor, *, transposed: bool) -> None:
+    """Turn pivots into a permutation, and solve with both triangles (``lu_solve_triangular``).
+
+    Right-hand sides are permuted first, through the inverse, or, with the transposed matrix, at last.
+    """
+    batch, rows = matrix.shape[:-2].numel(), matrix.size(-1)
+    width = batch * rows * _INDEX
+    nbytes = right.numel() * right.element_size()
+    numbers = device.temporary(rows * _INDEX)
+    held = [numbers]
+    if batch > 1:
+        held = [device.temporary(width)]
+        numbers.free()
+    if not transposed:
+        held += [device.temporary(each) for each in (rows * _INDEX, width, nbytes)]
+    for _ in range(2):
+        _pointers(device, batch, 2)
+    if transposed:
+        held.append(device.temporary(nbytes))
+    for each in reversed(held):
+        each.free()
