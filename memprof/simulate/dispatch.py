@@ -171,6 +171,14 @@ class Dispatcher:
             if tensor.numel() == 0
         }
         named = {name: metas.get(name, _to_meta(value)) for name, value in kwargs.items()}
+        plain = (
+            getattr(op.overloadpacket, "default", None)
+            if op._overloadname == "out" and torch.Tag.pointwise in op.tags
+            else None
+        )
+        if plain is not None and len(metas) == 1:
+            # The shape kernels of some ``out`` versions forget the layout, which the op itself takes from its inputs.
+            op, named = plain, {name: value for name, value in named.items() if name not in metas}
         try:
             result = op(*_to_meta(args), **named)
         except NotImplementedError:
