@@ -171,6 +171,10 @@ class Dispatcher:
             if tensor.numel() == 0
         }
         named = {name: metas.get(name, _to_meta(value)) for name, value in kwargs.items()}
+        plain = _without_out(op)
+        if plain is not None and len(metas) == 1:
+            # The shape kernels of some ``out`` versions forget the layout, which the op itself takes from its inputs.
+            op, named = plain, {name: value for name, value in named.items() if name not in metas}
         try:
             result = op(*_to_meta(args), **named)
         except NotImplementedError:
@@ -228,6 +232,15 @@ def _find(name: str) -> Op:
     """Return an op; None if this torch does not have it."""
     packet, _, overload = name.partition(".")
     return getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
+
+
+def _without_out(op: Op) -> Op:
+    """Return the version of an elementwise op that makes its output; None if there is none."""
+    if op._overloadname != "out" or torch.Tag.pointwise not in op.tags:
+        return None
+    plain = getattr(op.overloadpacket, "default", None)
+    given = [str(argument.type) for argument in op._schema.arguments if not argument.is_out]
+    return plain if plain and [str(argument.type) for argument in plain._schema.arguments] == given else None
 
 
 def _bind(run: Any, op: Op) -> Any:

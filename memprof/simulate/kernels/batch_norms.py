@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memprof.simulate.kernels.registry import kernel, temporaries
+from memprof.simulate.storages import contiguous_strides
 
 if TYPE_CHECKING:
     from memprof.simulate.device import Device
+    from memprof.simulate.memory import Temporary
 
 __all__: list[str] = []
 
@@ -91,20 +93,42 @@ def _native(device: Device, _op: object, _outputs: Any, args: Any, _kwargs: Any)
 
 @kernel("native_batch_norm_backward")
 def _native_backward(device: Device, op: object, /, *args: Any, **named: Any) -> Any:
-    """Sum first, then write the gradient (``batch_norm_backward_reduce_cuda_channels_last_template``)."""
-    source, mask = args[1], args[-1]
+    """Sum first, then write the gradient (``batch_norm_backward_cuda``); one kernel does both where it can.
+
+    In evaluation the gradient of the input is contiguous, whatever the input's layout is.
+    """
+    source, train, mask = args[1], args[7], args[-1]
     metas = device.shapes(op, args, named)
 
     def make(place: int) -> torch.Tensor | None:
         meta = metas[place]
         return device.empty(meta.size(), meta.stride(), meta.dtype) if mask[place] and meta is not None else None
 
-    if not _channels_last(source):
+    reduced = train or mask[1] or mask[2]
+    if reduced and mask[0] and not _channels_last(source):
         return tuple(make(place) for place in range(3))
-    sums = [device.temporary(4 * source.size(1)) for _ in range(2)]
-    weight, bias = make(1), make(2)
-    _stage(device, source, 2)
-    gradient = make(0)
-    for each in reversed(sums):
+    held = _statistics(device, args, reduced=reduced)
+    weight = bias = gradient = None
+    if reduced:
+        held += [device.temporary(4 * source.size(1)) for _ in range(2 if mask[0] else 0)]
+        weight, bias = make(1), make(2)
+        if _channels_last(source):
+            _stage(device, source, 2)
+    if mask[0]:
+        size = source.size()
+        gradient = make(0) if train else device.empty(size, contiguous_strides(size), args[0].dtype)
+    for each in reversed(held):
         each.free()
     return gradient, weight, bias
+
+
+def _statistics(device: Device, args: Any, *, reduced: bool) -> list[Temporary]:
+    """Take mean and deviation in float32, where the pass forward has not kept them."""
+    source, running_mean, mean, deviation = args[1], args[3], args[5], args[6]
+    half = source.dtype in (torch.float16, torch.bfloat16)
+    held = []
+    if not mean.numel() and reduced and half and running_mean.dtype != torch.float32:
+        held.append(device.temporary(4 * source.size(1)))
+    if not deviation.numel():
+        held.append(device.temporary(source.size(1) * (4 if half else source.element_size())))
+    return held

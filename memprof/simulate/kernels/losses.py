@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from memprof.simulate.kernels.reductions import reduce
 from memprof.simulate.kernels.registry import kernel, plain, temporaries
 from memprof.simulate.storages import contiguous_strides
 
 if TYPE_CHECKING:
-    import torch
-
     from memprof.simulate.device import Device
+    from memprof.simulate.memory import Temporary
 
 __all__: list[str] = []
 
@@ -27,12 +28,67 @@ def _nll_loss_backward(device: Device, _op: object, /, _outputs: Any, args: Any,
 @temporaries("mse_loss", "smooth_l1_loss")
 def _elementwise_loss(device: Device, _op: object, _output: Any, args: Any, kwargs: dict[str, Any]) -> None:
     """Write the loss of every element, then average or sum them (``ATen/native/BinaryOps`` and ``Loss.cpp``)."""
-    reduction = kwargs.get("reduction", args[2] if len(args) > 2 else 1)
+    if _reduction(args, kwargs):
+        _reduce(device, args[0]).free()
+
+
+@kernel("huber_loss")
+def _huber(device: Device, op: Any, /, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Make the output of a reduction after the loss of every element (``huber_loss``, ``Loss.cpp``)."""
+    meta = device.shapes(op, args, kwargs)
+    if not _reduction(args, kwargs):
+        meta = device.shapes(torch.ops.aten.sub.Tensor, args[:2], {})
+        return device.empty(meta.size(), meta.stride(), meta.dtype)
+    held = device.temporary(args[0].numel() * args[0].element_size())
+    output = device.empty(meta.size(), meta.stride(), meta.dtype)
+    reduce(device, args[0].size(), args[0].stride(), None, 4)
+    held.free()
+    return output
+
+
+def _reduction(args: Any, kwargs: dict[str, Any]) -> int:
+    found: int = kwargs.get("reduction", args[2] if len(args) > 2 else 1)
+    return found
+
+
+def _reduce(device: Device, tensor: torch.Tensor) -> Temporary:
+    held = device.temporary(tensor.numel() * tensor.element_size())
+    reduce(device, tensor.size(), tensor.stride(), None, 4)
+    return held
+
+
+@kernel("mse_loss_backward")
+def _mse_backward(device: Device, op: Any, /, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Write into a contiguous tensor, whatever the input's layout is (``mse_loss_backward``, ``Loss.cpp``)."""
+    meta = device.shapes(op, args, kwargs)
+    return device.empty(meta.size(), contiguous_strides(meta.size()), meta.dtype)
+
+
+@kernel("nll_loss2d_forward")
+def _nll_loss2d(device: Device, op: Any, /, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Make the total weight first (``nll_loss2d_forward_cuda``)."""
+    output, total = device.shapes(op, args, kwargs)
+    weight = device.empty(total.size(), total.stride(), total.dtype)
+    return device.empty(output.size(), output.stride(), output.dtype), weight
+
+
+@kernel("binary_cross_entropy")
+def _cross_entropy(device: Device, op: Any, /, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Keep what the loss of every element took for the one number that they are reduced to.
+
+    ``binary_cross_entropy_out_cuda`` in ``ATen/native/cuda/Loss.cu`` makes the tensor smaller, its storage stays.
+    """
+    source = args[0]
+    meta = torch.empty_like(torch.empty_strided(source.size(), source.stride(), device="meta"))
+    loss = device.empty(meta.size(), meta.stride(), source.dtype)
+    reduction = kwargs.get("reduction", args[3] if len(args) > 3 else 1)
     if reduction:
-        tensor = args[0]
-        held = device.temporary(tensor.numel() * tensor.element_size())
-        reduce(device, tensor.size(), tensor.stride(), None, 4)
-        held.free()
+        final = device.shapes(op, args, kwargs)
+        reduced = device.temporary(final.element_size())
+        reduce(device, source.size(), source.stride(), None, 4)
+        device.resize(loss, final.size(), final.stride())
+        reduced.free()
+    return loss
 
 
 @kernel("huber_loss")

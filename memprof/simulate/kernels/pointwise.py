@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memprof.simulate.kernels.reductions import cub_scan_bytes, reduce
-from memprof.simulate.kernels.registry import kernel, plain, temporaries
+from memprof.simulate.kernels.registry import copied, kernel, plain, temporaries
 from memprof.simulate.storages import contiguous_strides
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ plain(
     "geometric_", "gelu",
     "arange", "linspace", "logspace", "eye", "full", "scalar_tensor", "where",
     "masked_fill", "masked_fill_", "gelu_backward", "silu_backward", "threshold_backward", "sigmoid_backward",
-    "tanh_backward", "hardswish_backward", "leaky_relu_backward", "elu_backward", "mish_backward", "softplus_backward",
-    "hardtanh_backward", "binary_cross_entropy", "lerp_", "addcmul_", "addcdiv_",
-    "range", "complex", "polar", "_fused_dropout", "glu", "glu_backward", "tril_indices", "triu_indices",
+    "tanh_backward", "leaky_relu_backward", "elu_backward", "mish_backward", "softplus_backward",
+    "lerp_", "addcmul_", "addcdiv_",
+    "range", "complex", "polar", "_fused_dropout", "glu", "tril_indices", "triu_indices",
 )  # fmt: skip
 # Kernels of their own that write straight into the output.
 plain(
@@ -32,7 +32,7 @@ plain(
     "nll_loss_forward", "max_pool2d_with_indices", "avg_pool2d", "avg_pool2d_backward",
     "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward", "upsample_nearest2d", "upsample_bilinear2d",
     "upsample_nearest2d_backward", "upsample_bilinear2d_backward",
-    "reflection_pad1d", "reflection_pad2d", "replication_pad2d", "bucketize",
+    "replication_pad2d", "bucketize",
     "_cudnn_init_dropout_state", "diag_embed", "split_with_sizes_copy", "_chunk_cat",
 )  # fmt: skip
 
@@ -82,13 +82,36 @@ def _isin(device: Device, op: Any, output: Any, args: Any, _kwargs: Any) -> None
         compared.free()
 
 
+@kernel("hardtanh_backward", "hardswish_backward")
+def _after_gradient(
+    device: Device, _op: Any, /, gradient: torch.Tensor, source: torch.Tensor, *_bounds: Any
+) -> torch.Tensor:
+    """Take the layout of the gradient first, where it differs from the input's (``ATen/native/Activation.cpp``)."""
+    meta = device.shapes(torch.ops.aten.mul.Tensor, (gradient, source), {})
+    return device.empty(meta.size(), meta.stride(), meta.dtype)
+
+
+@kernel("glu_backward")
+def _glu_backward(device: Device, op: Any, /, *args: Any) -> torch.Tensor:
+    """Write into a contiguous tensor (``glu_backward_cuda``)."""
+    meta = device.shapes(op, args, {})
+    return device.empty(meta.size(), contiguous_strides(meta.size()), meta.dtype)
+
+
+@temporaries("rrelu_with_noise")
+def _rrelu(device: Device, _op: object, _output: Any, args: Any, _kwargs: Any) -> None:
+    copied(device, args[0])
+
+
 @kernel("roll")
 def _roll(device: Device, op: Any, /, tensor: torch.Tensor, shifts: Any, dims: Any = ()) -> torch.Tensor:
-    """Roll one dimension after the other, each into a tensor of its own (``roll_common``)."""
+    """Roll one dimension after the other, each into a tensor of its own (``roll_common``), from a contiguous one."""
     meta = device.shapes(op, (tensor, shifts, dims), {})
-    output = device.empty(meta.size(), meta.stride(), meta.dtype)
+    copy = device.temporary(0 if tensor.is_contiguous() else tensor.numel() * tensor.element_size())
+    output = device.empty(meta.size(), contiguous_strides(meta.size()), meta.dtype)
+    copy.free()
     for _ in range(len(dims) - 1):
-        output = device.empty(meta.size(), meta.stride(), meta.dtype)
+        output = device.empty(meta.size(), contiguous_strides(meta.size()), meta.dtype)
     return output
 
 

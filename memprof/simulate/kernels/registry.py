@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import torch
+
+    from memprof.simulate.device import Device
+
     Kernel = Callable[..., Any]
 
-__all__ = ["COMPOSITE", "KERNELS", "PLAIN", "TEMPORARIES", "kernel", "plain", "temporaries"]
+__all__ = ["COMPOSITE", "KERNELS", "PLAIN", "TEMPORARIES", "copied", "kernel", "plain", "temporaries"]
 
 KERNELS: dict[str, Kernel] = {}
 """``aten::name.overload`` (``aten::name`` for the default overload) -> ``f(device, op, *args, **kwargs)``."""
@@ -71,3 +75,10 @@ def temporaries(*names: str) -> Callable[[Kernel], Kernel]:
 def plain(*names: str) -> None:
     """Register ops that allocate their outputs and nothing else."""
     PLAIN.update(names)
+
+
+def copied(device: Device, *tensors: torch.Tensor) -> None:
+    """Take what contiguous copies of tensors need while a kernel runs; nothing for those that are contiguous."""
+    held = [device.temporary(0 if each.is_contiguous() else each.numel() * each.element_size()) for each in tensors]
+    for each in reversed(held):
+        each.free()
