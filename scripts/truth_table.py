@@ -166,7 +166,7 @@ def addresses(truths: dict[str, Any], found: dict[str, Any]) -> list[str]:
         "## What addresses decide",
         "",
         "A free block is chosen by size, then by address, and a block that is up to 1 MiB too large is handed out",
-        "whole: where the driver puts segments decides both peaks a little. Nobody knows that before. Here the",
+        "whole: where the driver puts segments decides both peaks a little. It is modelled, not known. Here the",
         "simulated run is replayed with its segments where the measured run's were.",
         "",
         "| " + " | ".join(columns) + " |",
