@@ -24,6 +24,9 @@ plain(
     "tanh_backward", "leaky_relu_backward", "elu_backward", "mish_backward", "softplus_backward",
     "lerp_", "addcmul_", "addcdiv_",
     "range", "complex", "polar", "_fused_dropout", "glu", "tril_indices", "triu_indices",
+    "elu", "softplus", "softshrink", "softshrink_backward", "threshold", "leaky_relu", "hardswish", "hardswish_",
+    "rrelu_with_noise", "floor_divide", "floor_divide_", "mse_loss_backward", "smooth_l1_loss_backward",
+    "huber_loss_backward",
 )  # fmt: skip
 # Kernels of their own that write straight into the output.
 plain(
@@ -33,6 +36,8 @@ plain(
     "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward", "upsample_nearest2d", "upsample_bilinear2d",
     "upsample_nearest2d_backward", "upsample_bilinear2d_backward",
     "replication_pad2d", "bucketize",
+    "index_add", "index_add_", "histc", "searchsorted", "addbmm", "nll_loss2d_forward", "_cummax_helper",
+    "_cdist_forward", "_weight_norm_interface_backward", "replication_pad1d", "replication_pad1d_backward",
     "_cudnn_init_dropout_state", "diag_embed", "split_with_sizes_copy", "_chunk_cat",
 )  # fmt: skip
 
