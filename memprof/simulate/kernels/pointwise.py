@@ -25,8 +25,8 @@ plain(
     "lerp_", "addcmul_", "addcdiv_",
     "range", "complex", "polar", "_fused_dropout", "glu", "tril_indices", "triu_indices",
     "elu", "softplus", "softshrink", "softshrink_backward", "threshold", "leaky_relu", "hardswish", "hardswish_",
-    "rrelu_with_noise", "floor_divide", "floor_divide_", "mse_loss_backward", "smooth_l1_loss_backward",
-    "huber_loss_backward",
+    "floor_divide", "floor_divide_", "smooth_l1_loss_backward", "huber_loss_backward", "_prelu_kernel",
+    "_prelu_kernel_backward", "hardsigmoid", "hardsigmoid_backward",
 )  # fmt: skip
 # Kernels of their own that write straight into the output.
 plain(
@@ -36,8 +36,15 @@ plain(
     "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward", "upsample_nearest2d", "upsample_bilinear2d",
     "upsample_nearest2d_backward", "upsample_bilinear2d_backward",
     "replication_pad2d", "bucketize",
-    "index_add", "index_add_", "histc", "searchsorted", "addbmm", "nll_loss2d_forward", "_cummax_helper",
+    "index_add", "index_add_", "histc", "searchsorted", "addbmm", "_cummax_helper",
     "_cdist_forward", "_weight_norm_interface_backward", "replication_pad1d", "replication_pad1d_backward",
+    "replication_pad2d_backward", "replication_pad3d", "replication_pad3d_backward", "reflection_pad3d",
+    "reflection_pad3d_backward", "_adaptive_avg_pool3d", "_adaptive_avg_pool3d_backward", "adaptive_max_pool3d",
+    "adaptive_max_pool3d_backward", "max_pool3d_with_indices", "max_pool3d_with_indices_backward",
+    "grid_sampler_2d", "grid_sampler_2d_backward", "_upsample_nearest_exact2d", "_upsample_nearest_exact2d_backward",
+    "upsample_bicubic2d", "upsample_linear1d", "upsample_linear1d_backward", "upsample_nearest1d",
+    "upsample_nearest1d_backward", "upsample_nearest3d", "upsample_nearest3d_backward", "upsample_trilinear3d",
+    "upsample_trilinear3d_backward", "channel_shuffle",
     "_cudnn_init_dropout_state", "diag_embed", "split_with_sizes_copy", "_chunk_cat",
 )  # fmt: skip
 

@@ -24,7 +24,11 @@ def _complex(device: Device, op: Any, output: torch.Tensor, args: Any, _kwargs: 
 
 @temporaries("_fft_r2c")
 def _from_real(device: Device, op: Any, output: torch.Tensor, args: Any, _kwargs: Any) -> None:
-    _workspace(device, op, output.numel() * output.element_size(), [args[0].size(dim) for dim in args[1]])
+    """Transform the last dimension, then the others between two tensors (``_fft_r2c_cufft``)."""
+    nbytes = output.numel() * output.element_size()
+    other = device.temporary(nbytes if len(args[1]) > 1 else 0)
+    _workspace(device, op, nbytes, [args[0].size(dim) for dim in args[1]])
+    other.free()
 
 
 @temporaries("_fft_c2r")
