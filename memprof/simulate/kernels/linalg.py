@@ -1,14 +1,16 @@
 """Factorizations of matrices, and solving with them: permutations, pointers to the matrices of a batch, workspaces.
 
 ``ATen/native/cuda/linalg/BatchLinearAlgebra.cpp``. What cuSOLVER wants as workspace was
-recorded with 64 and 384 rows, and lies on a line between these.
+recorded with few sizes, and is taken to lie on lines between these.
 """
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
-from memprof.simulate.kernels.registry import temporaries
+from memprof.simulate.kernels.registry import kernel, temporaries
+from memprof.simulate.storages import contiguous_strides
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +24,11 @@ __all__: list[str] = []
 
 _POINTER = 8
 _INDEX = 8
+_WORKSPACES = {
+    "LU": ((32, 768), (64, 1280), (300, 6912), (384, 7424), (1500, 21152)),
+    "Cholesky": ((32, 160), (64, 160), (300, 544), (384, 704), (1500, 8992)),
+}
+"""Rows and bytes, as recorded."""
 _FEW = 8
 """Matrices up to which a batch is factorized with pointers: so with 3, not with 24."""
 
@@ -99,8 +106,8 @@ def _inverse(device: Device, _op: object, outputs: Sequence[torch.Tensor], _args
 
 
 @temporaries("linalg_solve_triangular")
-def _triangular(device: Device, _op: object, output: torch.Tensor, _args: Any, _kwargs: Any) -> None:
-    _pointers(device, output.shape[:-2].numel(), 2)
+def _triangular(device: Device, _op: object, output: torch.Tensor, args: Any, _kwargs: Any) -> None:
+    _triangle(device, output.shape[:-2].numel(), args[0].size(-1))
 
 
 @temporaries("linalg_cholesky_ex")
@@ -109,7 +116,25 @@ def _cholesky(device: Device, _op: object, outputs: Sequence[torch.Tensor], _arg
     if batch > 1:
         _pointers(device, batch, 1)
     else:
-        _cusolver(device, "Cholesky", (17 * rows + 512) // 10)
+        _cusolver(device, "Cholesky", _between("Cholesky", rows))
+
+
+@kernel("_cholesky_solve_helper")
+def _cholesky_solve(
+    device: Device,
+    _op: object,
+    /,
+    right: torch.Tensor,
+    matrix: torch.Tensor,
+    _upper: bool,  # noqa: FBT001  # torch's
+) -> torch.Tensor:
+    """Copy both sides (``_cholesky_solve_helper_cuda_cusolver``)."""
+    status = device.temporary(4)
+    strides = contiguous_strides(right.mT.size())
+    output = device.empty(right.size(), (*strides[:-2], strides[-1], strides[-2]), right.dtype)
+    device.temporary(matrix.numel() * matrix.element_size()).free()
+    status.free()
+    return output
 
 
 @temporaries("linalg_qr")
@@ -150,8 +175,8 @@ def _spectrum(device: Device, op: Any, _outputs: Any, args: Any, _kwargs: Any) -
 def _factorize(device: Device, matrix: torch.Tensor) -> None:
     batch, rows = matrix.shape[:-2].numel(), matrix.size(-1)
     if batch == 1:
-        _cusolver(device, "LU", (96 * rows + 256) // 5)
-    elif batch <= _FEW:
+        _cusolver(device, "LU", _between("LU", rows))
+    elif batch <= _FEW:  # in a loop
         _pointers(device, batch, 1)
 
 
@@ -161,8 +186,25 @@ def _cusolver(device: Device, name: str, nbytes: int, *, known: bool = False) ->
     device.temporary(nbytes).free()
 
 
+def _between(name: str, rows: int) -> int:
+    points = _WORKSPACES[name]
+    for (low, least), (high, most) in itertools.pairwise(points):
+        if rows <= high:
+            return least + (most - least) * max(rows - low, 0) // (high - low)
+    return points[-1][1] * rows // points[-1][0]
+
+
+def _triangle(device: Device, batch: int, rows: int) -> None:
+    """Take pointers, but for few large matrices, which are solved one by one (``triangular_solve_kernel``)."""
+    if batch > _FEW or rows < _LARGE:
+        _pointers(device, batch, 2)
+
+
+_LARGE = 64
+
+
 def _pointers(device: Device, batch: int, count: int) -> None:
-    for each in [device.temporary(batch * _POINTER if batch > 1 else 0) for _ in range(count)]:
+    for each in [device.temporary(batch * _POINTER) for _ in range(count)]:
         each.free()
 
 
@@ -172,6 +214,9 @@ def _apply(device: Device, matrix: torch.Tensor, right: torch.Tensor, *, transpo
     Right-hand sides are permuted first, through the inverse, or, with the transposed matrix, at last.
     """
     batch, rows = matrix.shape[:-2].numel(), matrix.size(-1)
+    columns = right.numel() // (batch * rows)
+    if _by_library(device, batch, rows, columns):
+        return
     width = batch * rows * _INDEX
     nbytes = right.numel() * right.element_size()
     numbers = device.temporary(rows * _INDEX)
@@ -182,8 +227,27 @@ def _apply(device: Device, matrix: torch.Tensor, right: torch.Tensor, *, transpo
     if not transposed:
         held += [device.temporary(each) for each in (rows * _INDEX, width, nbytes)]
     for _ in range(2):
-        _pointers(device, batch, 2)
+        _triangle(device, batch, rows)
     if transposed:
         held.append(device.temporary(nbytes))
     for each in reversed(held):
         each.free()
+
+
+def _by_library(device: Device, batch: int, rows: int, columns: int) -> bool:
+    """Solve by cuSOLVER in a loop, or by cuBLAS for the batch, where torch thinks that faster (``lu_solve_kernel``)."""
+    looped = batched = False
+    if rows == columns:
+        batched = rows <= 16
+    elif rows <= 8:
+        batched = True
+    elif rows <= 64:
+        looped = batch <= 2 or (batch <= 4 and columns <= 16)
+        batched = columns <= 8 or (rows <= 32 and columns <= 64)
+    elif rows <= 128:
+        looped, batched = batch <= 2 and columns <= 2, columns <= 2
+    if looped:
+        device.temporary(4).free()
+    elif batched:
+        _pointers(device, batch, 2)
+    return looped or batched
