@@ -129,7 +129,7 @@ def _cholesky_solve(
     _upper: bool,  # noqa: FBT001  # torch's
 ) -> torch.Tensor:
     """Copy both sides (``_cholesky_solve_helper_cuda_cusolver``)."""
-    status = device.temporary(4)
+    status = device.temporary(4 if matrix.shape[:-2].numel() == 1 else 0)
     strides = contiguous_strides(right.mT.size())
     output = device.empty(right.size(), (*strides[:-2], strides[-1], strides[-2]), right.dtype)
     device.temporary(matrix.numel() * matrix.element_size()).free()
