@@ -161,14 +161,20 @@ def _qr(device: Device, _op: object, _outputs: Any, args: Any, _kwargs: Any) -> 
 
 @temporaries("_linalg_svd", "_linalg_eigh")
 def _spectrum(device: Device, op: Any, _outputs: Any, args: Any, _kwargs: Any) -> None:
-    """Take a status for each, for singular values a copy, and a workspace as large as twice a matrix, about."""
+    """Take a status for each, for singular values a copy, and a workspace as large as twice a matrix, about.
+
+    One that is tall takes what its QR factorization takes first, as recorded with 512 rows of 8.
+    """
     matrix = args[0]
     nbytes = matrix.numel() * matrix.element_size()
     batch = max(matrix.shape[:-2].numel(), 1)
     status = device.temporary(batch * 4)
     copy = device.temporary(nbytes if op._schema.name.endswith("svd") else 0)
-    _cusolver(device, "spectral", 2 * nbytes // batch)
+    tall = max(matrix.shape[-2:]) > 2 * min(matrix.shape[-2:])
+    _cusolver(device, "spectral", 3_145_984 + nbytes if tall else 2 * nbytes // batch)
     copy.free()
+    for each in [device.temporary(1) for _ in range(2 if batch == 1 else 1)]:  # whether one has failed
+        each.free()
     status.free()
 
 
