@@ -18,6 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 sys.path.insert(0, str(Path(__file__).parent))
 from language_probes import facts as language_facts
 from probes import DTYPES, FOUND, both_ways, of_bitsandbytes, record, trained, two_steps, zeros
+from vision_probes import facts as vision_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -276,6 +277,7 @@ def main(path: str) -> None:
             group(kind, dtype)
     scans()
     language_facts()
+    vision_facts()
     for kind in ("f32", "bf16"):
         optimizers(kind, DTYPES[kind])
     Path(path).write_text(json.dumps(FOUND), encoding="utf-8")

@@ -189,11 +189,14 @@ def _weight_norm(
 
 
 @temporaries("masked_scatter", "masked_scatter_")
-def _masked_scatter(device: Device, _op: object, output: Any, _args: Any, _kwargs: Any) -> None:
-    """Count the places up to each, in 64 bits (``masked_scatter_cuda``)."""
-    counts = device.temporary(output.numel() * 8)
+def _masked_scatter(device: Device, _op: object, output: Any, args: Any, _kwargs: Any) -> None:
+    """Count the places up to each, in 64 bits; a mask that is expanded is copied (``masked_scatter_cuda``)."""
+    mask = args[1]
+    whole = mask.is_contiguous() and mask.numel() == output.numel()
+    held = [device.temporary(output.numel() * 8), device.temporary(0 if whole else output.numel())]
     device.temporary(cub_scan_bytes(output.numel(), 8)).free()
-    counts.free()
+    for each in reversed(held):
+        each.free()
 
 
 @temporaries("max_pool2d_with_indices_backward")
