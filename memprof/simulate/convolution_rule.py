@@ -42,7 +42,7 @@ _MULTIPROCESSORS = 132
 _TILES = ((128, 128), (256, 128), (128, 256), (64, 64), (64, 128), (128, 64))
 """Rows and columns of a tile."""
 _TRIED = 20
-"""Neighbours that are looked at before there is no answer."""
+"""Neighbours that are looked at."""
 _FEW = 40
 """Neighbours of the same kernel, stride and dilation that are too few, so that those of others are asked too."""
 _VOTES = 7
@@ -118,14 +118,12 @@ class Neighbours:
             workspace = int(workspaces[which])
             if workspace < 0:
                 continue
-            if neighbour == convolution:
+            if replace(neighbour, dtype=convolution.dtype) == convolution:  # float16 for bfloat16, at the most
                 return workspace
             votes.append(_transferred(workspace, neighbour, convolution))
-            if len(votes) == _VOTES:
-                break
         if not votes:
             return _without_neighbours(convolution, which)
-        most, count = Counter(votes).most_common(1)[0]
+        most, count = Counter(votes[:_VOTES]).most_common(1)[0]
         return most if count > 1 else votes[0]
 
     def _nearest(self, convolution: Convolution, which: Pass) -> Iterator[tuple[Convolution, Sequence[int]]]:
