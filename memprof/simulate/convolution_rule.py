@@ -113,17 +113,14 @@ class Neighbours:
 
     def estimate(self, convolution: Convolution, which: Pass) -> int:
         """Return a guess at the workspace in bytes: what most of the nearest say, or else the nearest."""
-        votes: list[int] = []
-        for neighbour, workspaces in self._nearest(convolution, which):
-            workspace = int(workspaces[which])
-            if workspace < 0:
-                continue
+        known = [(each, int(found[which])) for each, found in self._nearest(convolution, which) if found[which] >= 0]
+        for neighbour, workspace in known:
             if replace(neighbour, dtype=convolution.dtype) == convolution:  # float16 for bfloat16, at the most
                 return workspace
-            votes.append(_transferred(workspace, neighbour, convolution))
-        if not votes:
+        if not known:
             return _without_neighbours(convolution, which)
-        most, count = Counter(votes[:_VOTES]).most_common(1)[0]
+        votes = [_transferred(workspace, neighbour, convolution) for neighbour, workspace in known[:_VOTES]]
+        most, count = Counter(votes).most_common(1)[0]
         return most if count > 1 else votes[0]
 
     def _nearest(self, convolution: Convolution, which: Pass) -> Iterator[tuple[Convolution, Sequence[int]]]:
