@@ -112,11 +112,22 @@ class Neighbours:
         self._members: dict[tuple[int, bytes], np.ndarray[Any, Any]] = {}
 
     def estimate(self, convolution: Convolution, which: Pass) -> int:
-        """Return a guess at the workspace in bytes: what most of the nearest say, or else the nearest."""
+        """Return a guess at the workspace in bytes.
+
+        What the other half precision takes; what the next smaller and the next larger batch agree on; or else what most
+        of the nearest say, or the nearest.
+        """
         known = [(each, int(found[which])) for each, found in self._nearest(convolution, which) if found[which] >= 0]
+        batches: dict[int, int] = {}
         for neighbour, workspace in known:
             if replace(neighbour, dtype=convolution.dtype) == convolution:  # float16 for bfloat16, at the most
                 return workspace
+            if replace(neighbour, batch=convolution.batch) == convolution:
+                batches[neighbour.batch] = _transferred(workspace, neighbour, convolution)
+        around = [max((n for n in batches if n < convolution.batch), default=0)]
+        around.append(min((n for n in batches if n > convolution.batch), default=0))
+        if all(around) and batches[around[0]] == batches[around[1]]:
+            return batches[around[0]]
         if not known:
             return _without_neighbours(convolution, which)
         votes = [_transferred(workspace, neighbour, convolution) for neighbour, workspace in known[:_VOTES]]
