@@ -42,7 +42,7 @@ _MULTIPROCESSORS = 132
 _TILES = ((128, 128), (256, 128), (128, 256), (64, 64), (64, 128), (128, 64))
 """Rows and columns of a tile."""
 _TRIED = 20
-"""Neighbours that are looked at before there is no answer."""
+"""Neighbours that are looked at."""
 _FEW = 40
 """Neighbours of the same kernel, stride and dilation that are too few, so that those of others are asked too."""
 _VOTES = 7
@@ -112,19 +112,25 @@ class Neighbours:
         self._members: dict[tuple[int, bytes], np.ndarray[Any, Any]] = {}
 
     def estimate(self, convolution: Convolution, which: Pass) -> int:
-        """Return a guess at the workspace in bytes: what most of the nearest say, or else the nearest."""
-        votes: list[int] = []
-        for neighbour, workspaces in self._nearest(convolution, which):
-            workspace = int(workspaces[which])
-            if workspace < 0:
-                continue
-            if neighbour == convolution:
+        """Return a guess at the workspace in bytes.
+
+        What the other half precision takes; what the next smaller and the next larger batch agree on; or else what most
+        of the nearest say, or the nearest.
+        """
+        known = [(each, int(found[which])) for each, found in self._nearest(convolution, which) if found[which] >= 0]
+        batches: dict[int, int] = {}
+        for neighbour, workspace in known:
+            if replace(neighbour, dtype=convolution.dtype) == convolution:  # float16 for bfloat16, at the most
                 return workspace
-            votes.append(_transferred(workspace, neighbour, convolution))
-            if len(votes) == _VOTES:
-                break
-        if not votes:
+            if replace(neighbour, batch=convolution.batch) == convolution:
+                batches[neighbour.batch] = _transferred(workspace, neighbour, convolution)
+        around = [max((n for n in batches if n < convolution.batch), default=0)]
+        around.append(min((n for n in batches if n > convolution.batch), default=0))
+        if all(around) and batches[around[0]] == batches[around[1]]:
+            return batches[around[0]]
+        if not known:
             return _without_neighbours(convolution, which)
+        votes = [_transferred(workspace, neighbour, convolution) for neighbour, workspace in known[:_VOTES]]
         most, count = Counter(votes).most_common(1)[0]
         return most if count > 1 else votes[0]
 
