@@ -2,7 +2,7 @@
 
 cuDNN says how much it wants (``cudnnGetRNNTempSpaceSizes``); its library is closed. The sums here are fitted to what it
 asked for on an H200 (cuDNN of torch 2.11+cu130) in 1,161 networks of ``tests/simulate/recurrent_probes.py`` and 2,500
-others, whose sizes they give to the byte; but for 11 in float16 with a batch of 8, where about 1 MiB at most is missing.
+others, whose sizes they give to the byte; but for 11 in float16 with a batch of 8, where 1 MiB at most is missing.
 """
 
 from __future__ import annotations
