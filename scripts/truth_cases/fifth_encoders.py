@@ -107,7 +107,7 @@ def retriever_hard_negatives_fp16() -> None:
 
 @case
 def flan_t5_base_bf16_adafactor() -> None:
-    """Train six and six layers of a Flan-T5 base on padded pairs, weights in bfloat16, with Adafactor at a fixed rate."""
+    """Train half of a Flan-T5 base on padded pairs, weights in bfloat16, with Adafactor at a fixed rate."""
     import transformers
     from transformers.optimization import Adafactor
 
@@ -136,7 +136,7 @@ def flan_t5_base_bf16_adafactor() -> None:
 
 @case
 def whisper_small_8bit_bf16() -> None:
-    """Train six and six layers of a Whisper small, bfloat16 autocast, checkpointing, 8-bit AdamW, two batches a step."""
+    """Train half of a Whisper small, bfloat16 autocast, checkpointing, 8-bit AdamW, two batches a step."""
     import bitsandbytes as bnb
 
     model = whisper(768, 6, 12).cuda()
