@@ -1,5 +1,5 @@
 # ruff: noqa: INP001  # a script, not a package
-"""Predict all cases of ``scripts/wider_runs.py``, ``truth_runs.py``, ``third_runs.py`` or ``fourth_runs.py``.
+"""Predict all cases of ``scripts/wider_runs.py``, or of ``truth``, ``third``, ``fourth`` or ``fifth_runs.py``.
 
     python scripts/truth_predict.py OUTPUT.json [--runs wider_runs] [--only CASE,...] [--events DIRECTORY]
 

@@ -1,5 +1,5 @@
 # ruff: noqa: INP001  # a script, not a package
-"""Write docs/wider.md, truth.md, third.md and fourth.md: runs that were predicted before anybody measured them.
+"""Write docs/wider.md, truth.md, third.md, fourth.md and fifth.md: runs that were predicted before they were measured.
 
     python scripts/truth_table.py
 
