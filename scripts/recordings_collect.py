@@ -3,8 +3,8 @@
 
     python scripts/recordings_collect.py SCRIPT MADE_BY FILE.json.gz ...
 
-SCRIPT is ``prediction_runs``, ``wider_runs``, ``truth_runs`` or ``third_runs``. Runs that are there already
-are replaced.
+SCRIPT is ``prediction_runs``, ``wider_runs``, ``truth_runs``, ``third_runs``, ``fourth_runs`` or ``fifth_runs``. Runs
+that are there already are replaced.
 """
 
 from __future__ import annotations

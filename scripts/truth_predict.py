@@ -1,10 +1,10 @@
 # ruff: noqa: INP001  # a script, not a package
-"""Predict all cases of ``scripts/truth_runs.py``, ``third_runs.py`` or ``wider_runs.py``, each in a process of its own.
+"""Predict all cases of ``scripts/wider_runs.py``, or of ``truth``, ``third``, ``fourth`` or ``fifth_runs.py``.
 
     python scripts/truth_predict.py OUTPUT.json [--runs wider_runs] [--only CASE,...] [--events DIRECTORY]
 
-Writes figures; what each case asked for goes to the directory. Where the run was recorded with the addresses of its
-segments, also what the figures are on these.
+Each runs in a process of its own. Writes figures; what each case asked for goes to the directory. Where the run was
+recorded with the addresses of its segments, also what the figures are on these.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ def main() -> None:
         f"{name} {importlib.metadata.version(name)}"
         for name in ("torch", "transformers", "peft", "bitsandbytes", "lightning")
     )
-    made_by = f"python scripts/truth_predict.py, at commit {commit.stdout.strip()}, {versions}; card h200"
+    script = f"python scripts/truth_predict.py --runs {options.runs}"
+    made_by = f"{script}, at commit {commit.stdout.strip()}, {versions}; card h200"
     chosen = options.only.split(",") if options.only else [*cases_of(options.runs)]
     with tempfile.TemporaryDirectory() as scratch:
         events = options.events or Path(scratch)

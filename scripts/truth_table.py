@@ -1,11 +1,12 @@
 # ruff: noqa: INP001  # a script, not a package
-"""Write docs/wider.md, truth.md and third.md: what was predicted of runs before anybody measured them, and the truth.
+"""Write docs/wider.md, truth.md, third.md, fourth.md and fifth.md: runs that were predicted before they were measured.
 
     python scripts/truth_table.py
 
 Reads ``docs/ROUND-predictions.json`` (committed before any of the round was measured), what an H200 recorded
 (``tests/simulate/data/ROUND_runs_h200.json.gz``), and ``docs/ROUND-now.json``: predictions by the simulator as it is,
-after what was off had been looked into. A round that is not measured yet has a page of predictions alone.
+after what was off had been looked into; where there is none, nothing has changed since. A round that is not measured
+yet has a page of predictions alone, one that is not predicted yet has none.
 """
 
 from __future__ import annotations
@@ -33,19 +34,22 @@ class Round:
 
 
 def main() -> None:
-    """Write both pages."""
+    """Write a page for each round."""
     for each in json.loads((ROOT / "docs/rounds.json").read_text(encoding="utf-8")):
         write(Round(**each))
 
 
 def write(page: Round) -> None:
     """Put the files of a round side by side."""
+    if not (ROOT / f"docs/{page.name}-predictions.json").exists():
+        return
     predicted = _read(ROOT / f"docs/{page.name}-predictions.json")
     recording = ROOT / f"tests/simulate/data/{page.name}_runs_h200.json.gz"
     if not recording.exists():
         write_unmeasured(page, predicted)
         return
-    now = _read(ROOT / f"docs/{page.name}-now.json")
+    again = ROOT / f"docs/{page.name}-now.json"
+    now = _read(again) if again.exists() else predicted
     measured = json.loads(gzip.decompress(recording.read_bytes()))
     truths = {run["case"]: run for run in measured["runs"]}
     before = {each["case"]: each for each in predicted["predicted"]}
@@ -70,13 +74,18 @@ def write(page: Round) -> None:
         "| " + " | ".join([*columns, "first batch that does not fit, measured / predicted"]) + " |",
         "|---|" + "---:|" * 9,
         *lines,
-        "",
-        "## What was off, and why",
-        "",
-        *(f"- **{case.replace('_', ' ')}**: {cause}" for case, cause in page.causes.items()),
+        *causes(page),
         *addresses(truths, after),
     ]
     (ROOT / f"docs/{page.name}.md").write_text("\n".join(text) + "\n", encoding="utf-8")
+
+
+def causes(page: Round) -> list[str]:
+    """Say why runs were off."""
+    if not page.causes:
+        return []
+    reasons = (f"- **{case.replace('_', ' ')}**: {cause}" for case, cause in page.causes.items())
+    return ["", "## What was off, and why", "", *reasons]
 
 
 def write_unmeasured(page: Round, predicted: dict[str, Any]) -> None:
@@ -118,7 +127,7 @@ def line(truth: dict[str, Any], before: dict[str, Any], after: dict[str, Any]) -
     for figure in FIGURES:
         guess = f"{before[figure]:,}" if figure in before else "refused"
         cells += [f"{truth[figure]:,}", guess, error(truth, before, figure), error(truth, after, figure)]
-    cells.append("" if truth["failed_at"] is None else f"{truth['failed_at']} / {before['failed_at']}")
+    cells.append("" if truth["failed_at"] is None else f"{truth['failed_at']} / {before.get('failed_at', 'refused')}")
     return "| " + " | ".join(cells) + " |"
 
 
