@@ -18,11 +18,12 @@ from memprof.simulate.storages import contiguous_strides
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from memprof.simulate.cards import Card
     from memprof.simulate.device import Device
 
     Optional = torch.Tensor | None
 
-__all__: list[str] = []
+__all__ = ["cudnn_forward_workspace"]
 
 
 def _contiguous(device: Device, size: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
@@ -57,13 +58,37 @@ def _cudnn(
     offset = device.empty((), (), torch.int64)
     output = _matching_layout(device, query, (batch, heads, rows, value.size(-1)))
     logsumexp = _contiguous(device, (batch, heads, rows, 1), torch.float32) if compute_logsumexp else None
-    if rows > 1:
-        device.temporary(_CUDNN_FORWARD).free()
+    device.temporary(cudnn_forward_workspace(device.card, query, key, value)).free()
     return output, logsumexp, None, None, rows, key.size(2), seed, offset, None
 
 
 _CUDNN_FORWARD = 256
-"""Workspace bytes of the forward graph; none for a single row."""
+"""Workspace bytes of the forward graph of more than one row."""
+
+
+def cudnn_forward_workspace(card: Card, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> int:
+    """Return the workspace of the forward graph.
+
+    A single row whose keys are worked on in parts wants room for each part's rows and, twice, their sums, in float32.
+    How many parts there are, a power of two, is a rule fitted to the recorded calls of single rows.
+    """
+    batch, heads, rows, _ = query.shape
+    if rows > 1:
+        return _CUDNN_FORWARD
+    if key.size(2) <= _CUDNN_WHOLE:
+        return 0
+    most = min(2 * card.multiprocessors // (batch * key.size(1)), key.size(2) // 128)
+    parts = 1 << max(most.bit_length() - 1, 0)
+    if parts < _CUDNN_PARTS:
+        return 0
+    sums = parts * batch * heads * 4
+    return _round(sums * value.size(-1), 128) + 2 * _round(sums, 128) + 128
+
+
+_CUDNN_WHOLE = 512
+"""Keys up to which a single row is never worked on in parts: recorded with 512 keys, and in parts with 700."""
+_CUDNN_PARTS = 4
+"""Parts that are the least recorded."""
 
 
 @kernel("_scaled_dot_product_cudnn_attention_backward")
