@@ -77,6 +77,23 @@ def layouts(kind: str, dtype: torch.dtype) -> None:
         )
 
 
+def raised() -> None:
+    """Pass back through transposed convolutions whose gradient is part of a concatenation's (those of a U-Net)."""
+    for width in (64, 128, 256, 512):
+        side = 8192 // width
+
+        def arguments(width: int = width, side: int = side) -> tuple:
+            gradient = zeros(4, 2 * width, 2 * side, 2 * side, dtype=torch.bfloat16)[:, width:]
+            x = zeros(4, 2 * width, side, side, dtype=torch.bfloat16)
+            return gradient, x, zeros(2 * width, width, 2, 2, dtype=torch.bfloat16)
+
+        def back(*tensors: torch.Tensor, width: int = width) -> Any:
+            options = ([width], [2, 2], [0, 0], [1, 1], True, [0, 0], 1, [True, True, True])
+            return torch.ops.aten.convolution_backward(*tensors, *options)
+
+        record(f"conv_transpose.part.bf16.{width}/bwd", arguments, back)
+
+
 BACKENDS = {
     "cudnn": SDPBackend.CUDNN_ATTENTION,
     "flash": SDPBackend.FLASH_ATTENTION,
@@ -276,6 +293,7 @@ def main(path: str) -> None:
         for group in (batch_norms, layouts, attention, lookups, rows):
             group(kind, dtype)
     scans()
+    raised()
     language_facts()
     vision_facts()
     for kind in ("f32", "bf16"):

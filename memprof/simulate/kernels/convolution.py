@@ -124,13 +124,9 @@ def _convolution_backward(
     by_torch = computed_by_torch(source, weight, args[1:-1], layout)
     if by_torch:
         return _backward_by_torch(device, gradient, source, weight, mask)
-    # ``cudnn_convolution_backward`` gives the gradient the input's layout; each pass then makes it dense for itself.
-    # In one dimension it is a row of an image by then, and of channels last where the channels are dense.
-    image = gradient.unsqueeze(2) if gradient.dim() == 3 else gradient
-    moved = _like_channels_last(image) != ((layout if mask[1] else _format(source)) is torch.channels_last)
     held = [device.temporary(_copy_bytes(source, layout) if mask[1] else 0)]
-    held.append(device.temporary(_copy_bytes(gradient, layout) if moved else 0))
-    gradient_bytes = 0 if moved else _copy_bytes(gradient, layout)
+    once, gradient_bytes = _gradient_copies(gradient, source, layout, weight_wanted=mask[1], transposed=args[-4])
+    held.append(device.temporary(once))
     convolution = _describe(source, weight, args[1:-1])
     results: dict[Pass, torch.Tensor | None] = {Pass.INPUT_GRADIENT: None, Pass.WEIGHT_GRADIENT: None}
     passes = [(Pass.INPUT_GRADIENT, source, mask[0]), (Pass.WEIGHT_GRADIENT, weight, mask[1])]
@@ -150,6 +146,27 @@ def _convolution_backward(
     for temporary in reversed(held):
         temporary.free()
     return results[Pass.INPUT_GRADIENT], results[Pass.WEIGHT_GRADIENT], bias
+
+
+def _gradient_copies(
+    gradient: torch.Tensor,
+    source: torch.Tensor,
+    layout: torch.memory_format,
+    *,
+    weight_wanted: bool,
+    transposed: bool,
+) -> tuple[int, int]:
+    """Return the bytes of the gradient's copy for both passes, and of the copy that each pass makes for itself."""
+    first = layout if weight_wanted else _format(source)
+    if transposed:  # ``cudnn_convolution_transpose_backward`` makes it dense in the input's layout before both
+        once = _copy_bytes(gradient, first)
+        return once, 0 if first is layout else gradient.numel() * gradient.element_size()
+    # ``cudnn_convolution_backward`` gives it the input's layout, without making it dense: each pass does.
+    # In one dimension it is a row of an image by then, and of channels last where the channels are dense.
+    image = gradient.unsqueeze(2) if gradient.dim() == 3 else gradient
+    moved = _like_channels_last(image) != (first is torch.channels_last)
+    nbytes = _copy_bytes(gradient, layout)
+    return (nbytes, 0) if moved else (0, nbytes)
 
 
 def _backward_by_torch(
