@@ -9,7 +9,12 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from memprof.simulate.outliers import OutlierColumns
+
+if TYPE_CHECKING:
+    from memprof.simulate.outliers import Note
 
 __all__ = ["NativeLibrary", "install_native_library"]
 
@@ -17,12 +22,23 @@ _NAME = "libbitsandbytes_cuda"
 
 
 class NativeLibrary:
-    """Stands for the shared object that ``ctypes`` would have loaded."""
+    """Stands for the shared object that ``ctypes`` would have loaded.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    note
+        Takes kind, words and bytes of a caveat.
+    """
+
+    def __init__(self, note: Note) -> None:
         self.managed_bytes = 0
         """Managed memory taken so far."""
-        self._functions: dict[str, Any] = {"cget_managed_ptr": _Function(self._managed)}
+        self._outliers = OutlierColumns(note)
+        self._functions: dict[str, Any] = {
+            "cget_managed_ptr": _Function(self._managed),
+            "cint8_vector_quant": _Function(self._outliers.quantize),
+            "cigemmlt_32": _Function(self._outliers.multiply),
+        }
         self._maps: list[tuple[mmap.mmap, Any]] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -34,6 +50,11 @@ class NativeLibrary:
     def __getitem__(self, name: str) -> Any:
         """Return a function, as a ``ctypes`` library does."""
         return getattr(self, name)
+
+    def begin(self) -> None:
+        """Begin anew, on an empty device."""
+        self.managed_bytes = 0
+        self._outliers.forget()
 
     def _managed(self, size: Any) -> int:
         nbytes = int(getattr(size, "value", size))
@@ -58,9 +79,12 @@ def _succeed(*_args: Any) -> int:
     return 0
 
 
-def install_native_library() -> NativeLibrary:
-    """Let ``ctypes.cdll.LoadLibrary`` return the stand-in for bitsandbytes' CUDA libraries, and only for those."""
-    library = NativeLibrary()
+def install_native_library(note: Note) -> NativeLibrary:
+    """Let ``ctypes.cdll.LoadLibrary`` return the stand-in for bitsandbytes' CUDA libraries, and only for those.
+
+    `note` takes kind, words and bytes of a caveat.
+    """
+    library = NativeLibrary(note)
     load = ctypes.cdll.LoadLibrary
 
     def load_library(name: Any) -> Any:

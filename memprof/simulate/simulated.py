@@ -96,7 +96,7 @@ class SimulatedDevice:
 
         `capacity` is what the process can reserve; the card's memory less the context if not given.
         """
-        self._library.managed_bytes = 0
+        self._library.begin()
         self._device.reset(capacity)
 
     def describe(self) -> dict[str, Any]:
@@ -151,9 +151,11 @@ def install(
         settings = parse_alloc_conf(settings)
     hide_devices()
     register_device(CUDNN_VERSION)
-    library = install_native_library()
     install_host_weights()
     device = Device(card, settings, order)
+    library = install_native_library(
+        lambda kind, what, nbytes: device.caveats.add(kind, what, nbytes)  # noqa: PLW0108  # `reset` replaces them
+    )
     device.install()
     if torch.version.cuda is not None:
         install_loading(device.dispatcher.run)
