@@ -43,6 +43,11 @@ class Caveats:
             where, count, most = known
             self._found[kind, what] = (where, count + 1, max(most, nbytes))
 
+    def widen(self, kind: str, what: str, nbytes: int) -> None:
+        """Say of something noted before that it could matter so many bytes, if that is more than was said."""
+        where, count, most = self._found[kind, what]
+        self._found[kind, what] = (where, count, max(most, nbytes))
+
     def list(self) -> list[Caveat]:
         """Return the caveats, the one with most bytes first."""
         found = [

@@ -60,8 +60,10 @@ def whatever_else(op: Any, args: Sequence[Any], view: View, note: Note) -> Numbe
     return None if rule is None else rule(op._schema.name, args, view, note)
 
 
-def spread_choices(op: Any, args: Sequence[Any], kwargs: dict[str, Any], view: View) -> torch.Tensor | None:
-    """Return the indices that an op chooses by unknown scores, each as often as any other; None if it chooses nothing.
+def spread_choices(op: Any, args: Sequence[Any], kwargs: dict[str, Any], view: View) -> tuple[torch.Tensor, int] | None:
+    """Return the indices that an op chooses by unknown scores, each as often as any other, and how many there are.
+
+    None if it chooses nothing.
 
     A router of a mixture of experts sends about as many tokens to each expert, above all before it has learnt.
     """
@@ -81,7 +83,7 @@ def spread_choices(op: Any, args: Sequence[Any], kwargs: dict[str, Any], view: V
     rest = [extent for dim, extent in enumerate(scores.size()) if dim != given % scores.dim()]
     chosen = chosen.view(*rest, count).movedim(-1, given)
     keep = top or kwargs.get("keepdim", next(iter(args[2:3]), False))
-    return chosen if keep else chosen.squeeze(given)
+    return chosen if keep else chosen.squeeze(given), length
 
 
 _CHOOSING = ("aten::topk", "aten::argmax", "aten::max")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from memprof.simulate.caveats import Caveat, Caveats
 from memprof.simulate.dispatch import Dispatcher
+from memprof.simulate.experts import SPREAD, ExpertRows
 from memprof.simulate.history import History
 from memprof.simulate.host import HostValues, storage_address
 from memprof.simulate.libraries import Libraries
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from memprof.allocator.driver import AddressOrder
     from memprof.simulate.cards import Card
+    from memprof.simulate.experts import Empty
     from memprof.trace.model import Settings
 
 __all__ = ["Device"]
@@ -45,7 +47,6 @@ class Device:
         self.dispatcher = Dispatcher(self)
         self.attention = Attention(card)
         self.recurrent = RecurrentCalls()
-        self.empty = self.storages.empty
         self.shapes = self.dispatcher.shapes
         self.reset()
 
@@ -57,11 +58,13 @@ class Device:
         self.storages.abandon()
         self.recurrent.forget()
         self.caveats = Caveats()
+        self.empty: Empty = self.storages.empty
+        self._experts: ExpertRows | None = None
         self.memory = memory = DeviceMemory(
             self.card, self._settings, self._order, lambda at: self.host.drop(at), capacity=capacity
         )
         self.history = memory.history = History(memory.allocator)
-        self.host = HostValues(memory.size_of, self.caveats.add)
+        self.host = HostValues(memory.size_of, self.caveats.add, self._routed)
         self.libraries = Libraries(
             cublas_bytes=self.card.cublas_workspace_bytes,
             cublas_lt_bytes=self.card.cublas_lt_workspace_bytes,
@@ -82,6 +85,19 @@ class Device:
     def temporary(self, nbytes: int) -> Temporary:
         """Allocate what a kernel needs while it runs; 0 bytes allocate nothing."""
         return Temporary(self.memory, nbytes)
+
+    def _routed(self, rows: int, chosen: int, length: int) -> None:
+        """Watch, from the first choice on, what is allocated for the rows of one expert."""
+        if self._experts is None:
+            caveats = self.caveats
+            self._experts = ExpertRows(self.storages.empty, lambda nbytes: caveats.widen("value", SPREAD, nbytes))
+            self.empty = self._experts.empty
+        self._experts.choose(rows, chosen, length)
+
+    def found(self, count: int, among: int) -> None:
+        """Take note of how many of known values are not zero: those of an expert's mask are its rows."""
+        if self._experts is not None:
+            self._experts.find(count, among)
 
     def resize(self, tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int]) -> None:
         """Give a tensor another size, and another storage if its own is too small; values are not kept."""

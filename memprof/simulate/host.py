@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memprof.simulate.decided import spread_choices, uniform, whatever_else
+from memprof.simulate.experts import SPREAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -44,11 +45,19 @@ class HostValues:
         Requested bytes of the live allocation at an address; 0 for none.
     note
         Takes kind and words of a caveat.
+    routed
+        Told of every choice that is taken as evenly spread: of how many rows, how many for each, among how many.
     """
 
-    def __init__(self, size_of: Callable[[int], int], note: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        size_of: Callable[[int], int],
+        note: Callable[[str, str], None],
+        routed: Callable[[int, int, int], None],
+    ) -> None:
         self._size_of = size_of
         self._note = note
+        self._routed = routed
         self._known: dict[int, torch.Tensor] = {}
         self._filled: dict[int, torch.Tensor] = {}
         """Scalars that fill the whole storage at an address."""
@@ -119,9 +128,12 @@ class HostValues:
             return
         spread = spread_choices(op, args, kwargs, self.view)
         if spread is not None:
-            self._note("value", "what is chosen by unknown scores (experts of a router) is taken as evenly spread")
+            indices, length = spread
+            rows = args[0].numel() // length
+            self._note("value", SPREAD)
+            self._routed(rows, indices.numel() // rows, length)
             self.forget(outputs[:-1])
-            self.write(outputs[-1], spread)
+            self.write(outputs[-1], indices)
             return
         if not all(self.keeps(tensor) for tensor in outputs):
             self.forget(outputs)

@@ -34,14 +34,27 @@ def test_one_number_everywhere_stays_known_where_it_is_joined_or_taken() -> None
 
 
 def test_what_a_router_chooses_is_spread_evenly() -> None:
-    # given scores that are not known, of six tokens for four experts
+    # given scores that are not known, of six tokens for four experts; and experts in float32 that widen eight of
+    # sixteen tokens each, before an optimizer's step
     answers = simulate("""
         scores = torch.randn(6, 4, device="cuda")
         chosen = scores.topk(2)[1]
         counts = torch.zeros(6, 4, device="cuda").scatter(1, chosen, 1).long().sum(0)
         words = torch.randn(6, 4000, device="cuda").argmax(-1)
-        report(counts=counts.tolist(), each=chosen.tolist(), first=torch.bincount(scores.argmax(-1)).tolist(),
-               hit=[len(torch.where(chosen == e)[0]) for e in range(4)], same=int((words == words.flip(0)).sum()),
+        hit = [len(torch.where(chosen == e)[0]) for e in range(4)]
+        first = torch.bincount(scores.argmax(-1)).tolist()
+        experts = [torch.nn.Linear(32, 64, device="cuda") for _ in range(4)]
+        optimizer = torch.optim.Adam([p for e in experts for p in e.parameters()], foreach=False)
+        x = torch.randn(16, 32, device="cuda")
+        choice = torch.randn(16, 4, device="cuda").topk(2)[1]
+        result = torch.zeros(16, 64, device="cuda")
+        for index, expert in enumerate(experts):
+            rows, _ = torch.where(choice == index)
+            result = result.index_add(0, rows, expert(x[rows]))
+        result.sum().backward()
+        optimizer.step()
+        report(counts=counts.tolist(), each=chosen.tolist(), first=first, hit=hit,
+               uncertain=[c.bytes for c in device.caveats if "evenly spread" in c.what], same=int((words == words.flip(0)).sum()),
                late=[len(torch.where(words >= 50364)[0]), len(torch.where(words < 50364)[0])])
     """)
     # then each expert has as many tokens as any other, a token has two different ones, and words are no experts, nor
@@ -51,6 +64,8 @@ def test_what_a_router_chooses_is_spread_evenly() -> None:
     assert sorted(answers["first"]) == [1, 1, 2, 2]
     assert answers["same"] == 0
     assert answers["late"] == [0, 6]
+    # and an expert that got all sixteen would take as much again for their places, their numbers and what it makes
+    assert answers["uncertain"] == [8 * (2 * 8 + 32 * 4 + 64 * 4)]
 
 
 def test_the_host_draws_what_it_would_have_drawn_without_a_device() -> None:

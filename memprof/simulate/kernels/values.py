@@ -57,6 +57,8 @@ def _nonzero(device: Device, _op: object, /, tensor: torch.Tensor) -> torch.Tens
     if found is None:
         nbytes = count * max(tensor.dim(), 1) * 8
         device.caveats.add("value", "nonzero of unknown values is taken as all of them", nbytes)
+    else:
+        device.found(count, tensor.numel())
     copy = device.temporary(0 if tensor.is_contiguous() else tensor.numel() * tensor.element_size())
     number = device.temporary(4)
     device.temporary(_CUB_REDUCE_BYTES if tensor.numel() > _ONE_BLOCK else 1).free()
