@@ -54,7 +54,8 @@ def test_what_a_router_chooses_is_spread_evenly() -> None:
         result.sum().backward()
         optimizer.step()
         report(counts=counts.tolist(), each=chosen.tolist(), first=first, hit=hit,
-               uncertain=[c.bytes for c in device.caveats if "evenly spread" in c.what], same=int((words == words.flip(0)).sum()),
+               uncertain=[c.bytes for c in device.caveats if "evenly spread" in c.what],
+               same=int((words == words.flip(0)).sum()),
                late=[len(torch.where(words >= 50364)[0]), len(torch.where(words < 50364)[0])])
     """)
     # then each expert has as many tokens as any other, a token has two different ones, and words are no experts, nor
