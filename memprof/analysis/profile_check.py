@@ -90,10 +90,13 @@ def check_memory(profile: Profile, account: DeviceAccount) -> MemoryCheck:
     start, matched = _place(
         (address, size), (memory.address[rows], memory.size[rows]), times, int(memory.time[rows[0]]) // 1000
     )
-    if not matched:
-        return _nothing(
-            device, len(rows), "none of the profile's [memory] events is in the snapshot: it is of another run"
+    few = matched < min(_PREFIX, len(rows)) and start + matched < len(event)
+    if few:  # addresses are used again: another run in the same process can begin as this one did
+        found = f"no more than {matched:,}" if matched else "none"
+        reason = (
+            f"{found} of the profile's {len(rows):,} [memory] events in a row is in the snapshot: it is of another run"
         )
+        return _nothing(device, len(rows), reason)
     rows, event = rows[:matched], event[start : start + matched]
     allocated = account.replay.allocated[event + 1]
     reserved = None if account.replay.reserved is None else account.replay.reserved[event + 1]

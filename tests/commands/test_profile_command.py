@@ -175,7 +175,22 @@ def test_a_snapshot_of_another_run_is_not_compared(captured):
     assert other.returncode == 1
     assert len(other.stderr.splitlines()) == 1
     assert not check["agrees"]
-    assert "another run" in check["reason"]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("last", [0, 3])
+def test_a_few_events_at_the_same_addresses_are_another_run(captured, tmp_path, last):
+    # given a profile whose events from one of the first on are at addresses that the snapshot does not have
+    values = json.loads(gzip.decompress((captured / "run.trace.json.gz").read_bytes()))
+    for event in [event for event in values["traceEvents"] if event["name"] == "[memory]"][last:]:
+        event["args"]["Addr"] += 1
+    (tmp_path / "run.trace.json.gz").write_bytes(gzip.compress(json.dumps(values).encode()))
+
+    (check,) = said(tmp_path / "run.trace.json.gz", "--snapshot", captured / "run.pickle")["check"]
+
+    assert (check["agrees"], check["matched"]) == (False, 0)
+    assert check["reason"].startswith(f"no more than {last} of" if last else "none of")
+    assert check["reason"].endswith("it is of another run")
 
 
 @pytest.mark.torch
