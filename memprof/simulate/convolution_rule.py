@@ -36,6 +36,8 @@ __all__ = ["Neighbours", "estimate"]
 _LEAST = 1024
 """Bytes up to which a rest is alignment, and not a part."""
 _MOST_PARTIALS = 512
+_FEW_GROUPS = 8
+"""Groups of a convolution that are computed one by one, with copies of all and alignment of each."""
 _MANY_PARTIALS = 64
 """Partial gradients that are believed only where fewer do not explain a workspace."""
 _MULTIPROCESSORS = 132
@@ -123,14 +125,14 @@ class Neighbours:
             if replace(neighbour, dtype=convolution.dtype) == convolution:  # float16 for bfloat16, at the most
                 return workspace
             if replace(neighbour, batch=convolution.batch) == convolution:
-                batches[neighbour.batch] = _transferred(workspace, neighbour, convolution)
+                batches[neighbour.batch] = _transferred(workspace, neighbour, convolution, which)
         around = [max((n for n in batches if n < convolution.batch), default=0)]
         around.append(min((n for n in batches if n > convolution.batch), default=0))
         if all(around) and batches[around[0]] == batches[around[1]]:
             return batches[around[0]]
         if not known:
             return _without_neighbours(convolution, which)
-        votes = [_transferred(workspace, neighbour, convolution) for neighbour, workspace in known[:_VOTES]]
+        votes = [_transferred(workspace, neighbour, convolution, which) for neighbour, workspace in known[:_VOTES]]
         most, count = Counter(votes).most_common(1)[0]
         return most if count > 1 else votes[0]
 
@@ -153,15 +155,18 @@ class Neighbours:
         return self._members[key]
 
 
-def _transferred(workspace: int, neighbour: Convolution, convolution: Convolution) -> int:
+def _transferred(workspace: int, neighbour: Convolution, convolution: Convolution, which: Pass) -> int:
     """Return a neighbour's workspace with the sizes of another convolution."""
-    parts = _take_apart(neighbour, workspace)
+    parts = _take_apart(neighbour, workspace, which)
     if parts is None:
         scale = sum(convolution.elements()) * convolution.item / (sum(neighbour.elements()) * neighbour.item)
         return int(workspace * scale)
     sizes = _sizes(convolution)
     partials = _partials(parts, neighbour, convolution)
-    return sum(sizes[name] for name in parts.copies) + partials * sizes[parts.unit] + parts.rest
+    rest = parts.rest
+    if 1 < neighbour.groups <= _FEW_GROUPS and rest % neighbour.groups == 0:  # alignment of each group
+        rest = rest // neighbour.groups * convolution.groups
+    return sum(sizes[name] for name in parts.copies) + partials * sizes[parts.unit] + rest
 
 
 def _partials(parts: _Parts, neighbour: Convolution, convolution: Convolution) -> int:
@@ -259,18 +264,30 @@ _CHOICES = [
 ]
 
 
-def _take_apart(convolution: Convolution, workspace: int) -> _Parts | None:
-    """Take a workspace apart: copies alone if they explain it, else with partial weight gradients."""
+def _take_apart(convolution: Convolution, workspace: int, which: Pass) -> _Parts | None:
+    """Take a workspace apart: copies alone if they explain it, else with partial weight gradients.
+
+    Where a weight is small, as LoRA's are, much is a multiple of it: then a gradient of each sample alone (not grouped),
+    or the fewest beside copies (grouped), is believed.
+    """
     if workspace <= _LEAST:
         return _Parts((), 0, "w32", workspace)
     sizes = _sizes(convolution)
+    grouped = 1 < convolution.groups <= _FEW_GROUPS
+    least, most = (_LEAST * convolution.groups, 2 * _MOST_PARTIALS) if grouped else (_LEAST, _MOST_PARTIALS)
+    if which is Pass.WEIGHT_GRADIENT and convolution.groups == 1 and math.prod(convolution.kernel) == 1:
+        partials, rest = divmod(workspace, sizes["w32"])
+        if partials == convolution.batch and rest <= _LEAST:
+            return _Parts((), partials, "w32", rest)
     found = []
     for copies in _CHOICES:
         left = workspace - sum(sizes[name] for name in copies)
-        if 0 <= left <= _LEAST:
+        if 0 <= left <= least:
             return _Parts(copies, 0, "w32", left)
         for unit in ("w32", "w32 padded", "w32 padded in"):
             partials, rest = divmod(left, sizes[unit])
-            if 0 < partials <= _MOST_PARTIALS and rest <= _LEAST:
+            if 0 < partials <= most and rest <= least:
                 found.append(_Parts(copies, partials, unit, rest))
+    if grouped:
+        return min(found, key=lambda parts: (parts.partials > _MANY_PARTIALS, parts.partials, parts.rest), default=None)
     return min(found, key=lambda parts: (parts.partials > _MANY_PARTIALS, parts.rest), default=None)
