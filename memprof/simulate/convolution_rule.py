@@ -40,6 +40,8 @@ _FEW_GROUPS = 8
 """Groups of a convolution that are computed one by one, with copies of all and alignment of each."""
 _MANY_PARTIALS = 64
 """Partial gradients that are believed only where fewer do not explain a workspace."""
+_LARGEST = 1 << 25
+"""Bytes of all partial gradients of a grouped convolution of kernel 1; more is something else."""
 _MULTIPROCESSORS = 132
 _TILES = ((128, 128), (256, 128), (128, 256), (64, 64), (64, 128), (128, 64))
 """Rows and columns of a tile."""
@@ -273,9 +275,10 @@ def _take_apart(convolution: Convolution, workspace: int, which: Pass) -> _Parts
     if workspace <= _LEAST:
         return _Parts((), 0, "w32", workspace)
     sizes = _sizes(convolution)
-    grouped = 1 < convolution.groups <= _FEW_GROUPS
+    small = math.prod(convolution.kernel) == 1
+    grouped = small and 1 < convolution.groups <= _FEW_GROUPS
     least, most = (_LEAST * convolution.groups, 2 * _MOST_PARTIALS) if grouped else (_LEAST, _MOST_PARTIALS)
-    if which is Pass.WEIGHT_GRADIENT and convolution.groups == 1 and math.prod(convolution.kernel) == 1:
+    if which is Pass.WEIGHT_GRADIENT and convolution.groups == 1 and small:
         partials, rest = divmod(workspace, sizes["w32"])
         if partials == convolution.batch and rest <= _LEAST:
             return _Parts((), partials, "w32", rest)
@@ -286,7 +289,7 @@ def _take_apart(convolution: Convolution, workspace: int, which: Pass) -> _Parts
             return _Parts(copies, 0, "w32", left)
         for unit in ("w32", "w32 padded", "w32 padded in"):
             partials, rest = divmod(left, sizes[unit])
-            if 0 < partials <= most and rest <= least:
+            if 0 < partials <= most and rest <= least and not (grouped and left > _LARGEST):
                 found.append(_Parts(copies, partials, unit, rest))
     if grouped:
         return min(found, key=lambda parts: (parts.partials > _MANY_PARTIALS, parts.partials, parts.rest), default=None)
