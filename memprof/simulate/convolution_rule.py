@@ -269,8 +269,8 @@ _CHOICES = [
 def _take_apart(convolution: Convolution, workspace: int, which: Pass) -> _Parts | None:
     """Take a workspace apart: copies alone if they explain it, else with partial weight gradients.
 
-    Where a weight is small, as LoRA's are, much is a multiple of it: then a gradient of each sample alone (not grouped),
-    or the fewest beside copies (grouped), is believed.
+    Where a weight is small, as LoRA's are, much is a multiple of it: then a gradient of each sample alone is believed,
+    or in groups the fewest beside copies.
     """
     if workspace <= _LEAST:
         return _Parts((), 0, "w32", workspace)

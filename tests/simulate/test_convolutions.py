@@ -46,6 +46,22 @@ def test_recorded_workspaces_are_given_back() -> None:
     assert recorded(replace(PLAIN, spatial=(57, 57)), Pass.FORWARD) is None
 
 
+def test_loras_convolutions_are_guessed_from_other_lengths_and_groups() -> None:
+    # given what lit-gpt multiplies by LoRA's second matrices, of queries and values, at a length of 512
+    flat = {"kernel": (1,), "stride": (1,), "padding": (0,), "dilation": (1,), "spatial": (512,), "dtype": "bf16"}
+    ranks_8 = replace(PLAIN, **flat, batch=4, inputs=16, outputs=1024, groups=2)
+    ranks_16 = replace(PLAIN, **flat, batch=2, inputs=32, outputs=2048, groups=2)
+    # and the same with keys too, or of twice the length only
+    with_keys = replace(ranks_8, spatial=(1024,), inputs=24, outputs=1536, groups=3)
+    longer = replace(ranks_16, spatial=(1024,))
+    for known, asked in ((ranks_8, with_keys), (ranks_16, longer)):
+        rows = np.array([row_of(known)], dtype=np.int32)
+        neighbours = Neighbours(rows, np.array([[recorded(known, which) for which in Pass]]))
+        # then the alignment of each group, and the partial gradients beside copies, make it right to the byte
+        assert [neighbours.estimate(asked, which) for which in Pass] == [recorded(asked, which) for which in Pass]
+    assert recorded(longer, Pass.WEIGHT_GRADIENT) == 8_913_184
+
+
 def test_output_sizes() -> None:
     assert PLAIN.output_spatial() == (56, 56)
     assert replace(PLAIN, stride=(2, 2)).output_spatial() == (28, 28)
