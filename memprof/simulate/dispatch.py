@@ -16,6 +16,7 @@ import torch
 from memprof.errors import UnsupportedError
 from memprof.simulate.cuda_kernels import COMPOSITE_KEYS, replace_cuda_kernels
 from memprof.simulate.kernels import COMPOSITE, KERNELS, PLAIN, TEMPORARIES
+from memprof.simulate.same_device import check_same_device, checked_arguments
 
 if TYPE_CHECKING:
     from memprof.simulate.device import Device
@@ -49,6 +50,8 @@ class _Schema:
     temporaries: Any
     known: bool
     """The op's temporaries are in the table, or known to be none."""
+    checked: tuple[tuple[int, str], ...]
+    """Position and name of the arguments that must be on one device."""
 
 
 class Dispatcher:
@@ -89,6 +92,8 @@ class Dispatcher:
     def run(self, op: Op, *args: Any, **kwargs: Any) -> Any:
         """Run one op."""
         schema = self._schemas.get(op) or self._learn(op)
+        if schema.checked:
+            check_same_device(op, schema.base, schema.checked, args, kwargs)
         result = self._perform(schema, op, args, kwargs)
         context = self._device.memory.context
         if not context.settled and schema.kind != "view":
@@ -223,6 +228,7 @@ class Dispatcher:
             kernel=KERNELS.get(name),
             temporaries=extra,
             known=extra is not None or base in PLAIN or torch.Tag.pointwise in op.tags,
+            checked=checked_arguments(op, base),
         )
         self._schemas[op] = learned
         return learned

@@ -287,7 +287,23 @@ def test_freed_while_the_allocator_works() -> None:
 
 def test_exceptions_pass_through_frames_that_hold_tensors() -> None:
     answers = simulate("""
-        caught = []
+        caught, apart = [], []
+        on, off = (torch.zeros(3, 3, device=place) for place in ("cuda", "cpu"))
+        zeros = torch.zeros(3, dtype=torch.long)
+        linear = torch.nn.Linear(3, 3)
+        for mixed in (
+            lambda: linear(on), lambda: on @ off, lambda: torch.bmm(off[None], on[None]),
+            lambda: torch.dot(on[0], off[0]),
+            lambda: torch.nn.functional.layer_norm(on, (3,), off[0]), lambda: torch.cat([on, off]),
+            lambda: torch.nn.functional.embedding(zeros, on), lambda: torch.nn.functional.cross_entropy(on, zeros),
+            lambda: on.gather(0, zeros[None]), lambda: on.scatter(0, zeros[None], 1.0),
+            lambda: torch.nn.functional.conv1d(on, off[..., None]),
+        ):
+            try:
+                apart.append(str(mixed().device))
+            except RuntimeError as error:
+                apart.append(str(error))
+        fine = (on[zeros] + torch.tensor(2.0)).copy_(off).device.type
         def fill():
             held = [torch.ones(1000, device="cuda") for _ in range(3)]
             return [torch.zeros(1000, device="cuda") for i in range(4) if 1 / (2 - i)] + held
@@ -301,7 +317,27 @@ def test_exceptions_pass_through_frames_that_hold_tensors() -> None:
             [torch.empty(1 << 28, dtype=torch.uint8, device="cuda") for _ in range(100)]
         except torch.OutOfMemoryError:
             caught.append("out of memory")
-        report(caught=caught, left=torch.cuda.memory_allocated())
+        del on
+        report(caught=caught, left=torch.cuda.memory_allocated(), apart=apart, fine=fine)
     """)
+    # a tensor that was left on the CPU among them is named as torch's own wrappers name it
+    wanted = [
+        ("mat1", "cuda:0", "cpu", "addmm"),
+        ("mat2", "cpu", "cuda:0", "mm"),
+        ("mat2", "cuda:0", "cpu", "bmm"),
+        ("tensor", "cpu", "cuda:0", "_dot"),
+        ("weight", "cpu", "cuda:0", "_native_layer_norm"),
+        ("tensors", "cpu", "cuda:0", "cat"),
+        ("index", "cpu", "cuda:0", "_index_select"),
+        ("target", "cpu", "cuda:0", "nll_loss_forward"),
+        ("index", "cpu", "cuda:0", "gather"),
+        ("index", "cpu", "cuda:0", "scatter_value"),
+    ]
+    assert answers["apart"] == [
+        f"Expected all tensors to be on the same device, but got {name} is on {place}, different from other tensors on "
+        f"{others} (when checking argument in method wrapper_CUDA_{method})"
+        for name, place, others, method in wanted
+    ] + ["Input type (torch.cuda.FloatTensor) and weight type (torch.FloatTensor) should be the same"]
+    assert answers["fine"] == "cuda"  # indexing, numbers and copies take tensors of the CPU
     assert answers["caught"] == ["division by zero"] * 3 + ["out of memory"]
     assert answers["left"] == 0
