@@ -3,7 +3,7 @@
 "All false and x" is false whatever x is, and a mask of ones joined to a mask of ones is one. Two more are taken for
 granted, with a caveat: an unknown integer is none of those that it is looked for among (a token is not the one that
 ends a text), and an unknown number is of ordinary size (a score is above the -1e9 that stands for "none yet", a token
-is none of the timestamps at the end of a vocabulary).
+is none of the timestamps at the end of a vocabulary, a loss is neither infinite nor NaN).
 """
 
 from __future__ import annotations
@@ -108,7 +108,22 @@ def _absorbed(name: str, args: Sequence[Any], view: View, _note: Note) -> Number
                 return absorbing
         elif isinstance(side, bool) and side == absorbing:
             return absorbing
-    return None
+    return None if absorbing else _product(name, args, view, _note)
+
+
+def _product(_name: str, args: Sequence[Any], view: View, _note: Note) -> Number | None:
+    """Return whether both of two masks are all true."""
+    sides = args[:2]
+    if not all(
+        isinstance(side, bool) or (isinstance(side, torch.Tensor) and side.dtype == torch.bool) for side in sides
+    ):
+        return None
+    numbers = [_number(side, view) for side in sides]
+    return None if None in numbers else all(numbers)
+
+
+def _reduced(_name: str, args: Sequence[Any], view: View, _note: Note) -> Number | None:
+    return _number(args[0], view) if args[0].dtype == torch.bool else None
 
 
 def _filled(_name: str, args: Sequence[Any], _view: View, _note: Note) -> Number | None:
@@ -144,7 +159,19 @@ def _looked_for(_name: str, args: Sequence[Any], view: View, note: Note) -> Numb
 
 
 def _matched(name: str, args: Sequence[Any], view: View, note: Note) -> Number | None:
-    """Compare tokens with tokens: what is not known matches nothing, so that a proposed text is not what is written."""
+    """Compare tokens with tokens: what is not known matches nothing, so that a proposed text is not what is written.
+
+    A number is itself, and no infinity, as `torch.isfinite` asks.
+    """
+    unknown = [side for side in args[:2] if _unknown_float(side, view)]
+    if len(unknown) == 2 and _same(*unknown):
+        note("value", _FINITE)
+        return "::eq" in name
+    if len(unknown) == 1:
+        limit = _number(args[1] if unknown[0] is args[0] else args[0], view)
+        if limit is not None and not abs(limit) < _EXTREME:
+            note("value", _FINITE)
+            return "::ne" in name
     whole = [isinstance(side, torch.Tensor) and side.dtype in _WHOLE and side.numel() > 0 for side in args[:2]]
     if not all(whole) or all(view(side) is not None for side in args[:2]):
         return None
@@ -153,6 +180,30 @@ def _matched(name: str, args: Sequence[Any], view: View, note: Note) -> Number |
 
 
 _WHOLE = (torch.int64, torch.int32)
+_FINITE = "unknown numbers are taken as finite"
+
+
+def _unknown_float(value: Any, view: View) -> bool:
+    return (
+        isinstance(value, torch.Tensor) and value.dtype.is_floating_point and value.numel() > 0 and view(value) is None
+    )
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Tell whether two tensors are one, or show the same memory in the same way."""
+    return one is other or (
+        one.dtype == other.dtype
+        and one.data_ptr() == other.data_ptr()
+        and one.size() == other.size()
+        and one.stride() == other.stride()
+    )
+
+
+def _infinite(_name: str, args: Sequence[Any], view: View, note: Note) -> Number | None:
+    if not _unknown_float(args[0], view):
+        return None
+    note("value", _FINITE)
+    return False
 
 
 def _compared(name: str, args: Sequence[Any], view: View, note: Note) -> Number | None:
@@ -174,6 +225,9 @@ _RULES: dict[str, Callable[[str, Sequence[Any], View, Note], Number | None]] = {
     f"aten::{name}": rule
     for rule, names in (
         (_absorbed, "bitwise_or bitwise_or_ logical_or logical_or_ bitwise_and bitwise_and_ logical_and logical_and_"),
+        (_product, "mul mul_"),
+        (_reduced, "all any"),
+        (_infinite, "isnan isinf isposinf isneginf"),
         (_filled, "fill_"),
         (_joined, "cat"),
         (_taken, "clone gather index_select index take"),

@@ -25,10 +25,25 @@ def test_one_number_everywhere_stays_known_where_it_is_joined_or_taken() -> None
         written[1:] = 0
         large = torch.ones(1000, 500, device="cuda")
         large[1:] = 0
-        report(mask=bool(mask.to(torch.bool).all()), half=float((other[:, -1] * 1)[0]),
+        wide = torch.randn(3000, 3000, device="cuda")
+        loss = wide.square().mean()
+        infinite = torch.full((3,), float("inf"), device="cuda")
+        finite = [[bool(torch.isfinite(x).all()), bool(torch.isnan(x).any()), bool(torch.isinf(x).any()),
+                   bool((x != x).any()), torch.allclose(x, x)] for x in (loss, wide, infinite, infinite * 0)]
+        report(finite=finite, other=torch.allclose(loss, loss + 1), product=bool((wide == wide).mul(wide > -1e9).all()),
+               mask=bool(mask.to(torch.bool).all()), half=float((other[:, -1] * 1)[0]),
                taken=bool((~none.gather(1, unknown)).all()), clone=float(ones.clone()[2, 2]),
                written=float(written[0, 0]), large=float(large[0, 0]))
     """)
+    # and unknown numbers are finite and themselves, where known ones are what they are
+    assert answers.pop("finite") == [
+        [True, False, False, False, True],
+        [True, False, False, False, True],
+        [False, False, True, False, True],
+        [False, True, False, True, False],
+    ]
+    assert answers.pop("product") is True
+    assert answers.pop("other") is False
     # then all of it is known while it is small; of a large one with two numbers nothing is: it is taken as 0
     assert answers == {"mask": True, "half": 0.5, "taken": True, "clone": 1.0, "written": 1.0, "large": 0.0}
 
