@@ -121,10 +121,24 @@ def test_host_values_take_the_true_branch() -> None:
         ids = torch.arange(10, device="cuda")
         scale = torch.full((), 3.0, device="cuda") * 2
         big = torch.randn(100, 100, device="cuda")
-        report(all=bool(mask.all()), some=bool(mask.any()), count=int(mask.sum()), where=mask.nonzero().shape[0],
+        linalg = torch.linalg
+        empty = {}
+        for shape in ((0, 4, 4), (3, 0, 0), (0, 0)):
+            x = torch.zeros(shape, device="cuda")
+            y = torch.zeros(*shape[:-1], 2, device="cuda")
+            factors = linalg.lu_factor(x)
+            results = [linalg.inv(x), linalg.solve(x, y), linalg.lu_solve(*factors, y), linalg.det(x),
+                       linalg.cholesky(x), *linalg.qr(x), linalg.eigvalsh(x), linalg.svdvals(x), linalg.slogdet(x)[1]]
+            empty[str(shape)] = [list(each.shape) for each in results]
+        report(empty=empty, all=bool(mask.all()), some=bool(mask.any()), count=int(mask.sum()), where=mask.nonzero().shape[0],
                picked=ids[ids > 6].tolist(), scale=scale.item(), unknown=big.sum().item(),
                caveats=[(c.kind, c.what) for c in device.caveats])
     """)
+    # nor do empty batches, and matrices without rows, stop anything
+    for shape in ((0, 4, 4), (3, 0, 0), (0, 0)):
+        square, right, vector, batch = list(shape), [*shape[:-1], 2], list(shape[:-1]), list(shape[:-2])
+        wanted = [square, right, right, batch, square, square, square, vector, vector, batch]
+        assert answers["empty"][str(shape)] == wanted
     assert answers["all"] is False
     assert answers["some"] is True
     assert answers["count"] == answers["where"] == 10

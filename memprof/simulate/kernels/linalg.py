@@ -113,6 +113,8 @@ def _triangular(device: Device, _op: object, output: torch.Tensor, args: Any, _k
 @temporaries("linalg_cholesky_ex")
 def _cholesky(device: Device, _op: object, outputs: Sequence[torch.Tensor], _args: Any, _kwargs: Any) -> None:
     batch, rows = outputs[0].shape[:-2].numel(), outputs[0].size(-1)
+    if not outputs[0].numel():
+        return
     if batch > 1:
         _pointers(device, batch, 1)
     else:
@@ -141,6 +143,8 @@ def _cholesky_solve(
 def _qr(device: Device, _op: object, _outputs: Any, args: Any, _kwargs: Any) -> None:
     """Keep the reflections' factors; each of two steps has a workspace, known for up to 64 and for 384 columns."""
     matrix = args[0]
+    if not matrix.numel():
+        return
     columns, batch = min(matrix.shape[-2:]), matrix.shape[:-2].numel()
     factors = device.temporary(batch * columns * matrix.element_size())
     share = max(columns - 64, 0) / 320
@@ -166,6 +170,8 @@ def _spectrum(device: Device, op: Any, _outputs: Any, args: Any, _kwargs: Any) -
     One that is tall takes what its QR factorization takes first, as recorded with 512 rows of 8.
     """
     matrix = args[0]
+    if not matrix.numel():
+        return
     nbytes = matrix.numel() * matrix.element_size()
     batch = max(matrix.shape[:-2].numel(), 1)
     status = device.temporary(batch * 4)
@@ -180,10 +186,10 @@ def _spectrum(device: Device, op: Any, _outputs: Any, args: Any, _kwargs: Any) -
 
 def _factorize(device: Device, matrix: torch.Tensor) -> None:
     batch, rows = matrix.shape[:-2].numel(), matrix.size(-1)
-    if batch == 1:
+    if batch == 1 and rows:
         _cusolver(device, "LU", _between("LU", rows))
     elif batch <= _FEW:  # in a loop
-        _pointers(device, batch, 1)
+        _pointers(device, batch if rows else 0, 1)
 
 
 def _cusolver(device: Device, name: str, nbytes: int, *, known: bool = False) -> None:
@@ -220,6 +226,8 @@ def _apply(device: Device, matrix: torch.Tensor, right: torch.Tensor, *, transpo
     Right-hand sides are permuted first, through the inverse, or, with the transposed matrix, at last.
     """
     batch, rows = matrix.shape[:-2].numel(), matrix.size(-1)
+    if not batch * rows:
+        return
     columns = right.numel() // (batch * rows)
     if _by_library(device, batch, rows, columns):
         return
