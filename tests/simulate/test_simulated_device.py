@@ -121,8 +121,8 @@ def test_host_values_take_the_true_branch() -> None:
         ids = torch.arange(10, device="cuda")
         scale = torch.full((), 3.0, device="cuda") * 2
         big = torch.randn(100, 100, device="cuda")
-        linalg = torch.linalg
-        empty = {}
+        unknown, caveats = big.sum().item(), [(c.kind, c.what) for c in device.caveats]
+        empty, linalg = {}, torch.linalg
         for shape in ((0, 4, 4), (3, 0, 0), (0, 0)):
             x = torch.zeros(shape, device="cuda")
             y = torch.zeros(*shape[:-1], 2, device="cuda")
@@ -130,9 +130,9 @@ def test_host_values_take_the_true_branch() -> None:
             results = [linalg.inv(x), linalg.solve(x, y), linalg.lu_solve(*factors, y), linalg.det(x),
                        linalg.cholesky(x), *linalg.qr(x), linalg.eigvalsh(x), linalg.svdvals(x), linalg.slogdet(x)[1]]
             empty[str(shape)] = [list(each.shape) for each in results]
-        report(empty=empty, all=bool(mask.all()), some=bool(mask.any()), count=int(mask.sum()), where=mask.nonzero().shape[0],
-               picked=ids[ids > 6].tolist(), scale=scale.item(), unknown=big.sum().item(),
-               caveats=[(c.kind, c.what) for c in device.caveats])
+        report(empty=empty, unknown=unknown, caveats=caveats,
+               all=bool(mask.all()), some=bool(mask.any()), count=int(mask.sum()), where=mask.nonzero().shape[0],
+               picked=ids[ids > 6].tolist(), scale=scale.item())
     """)
     # nor do empty batches, and matrices without rows, stop anything
     for shape in ((0, 4, 4), (3, 0, 0), (0, 0)):
