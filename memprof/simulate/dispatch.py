@@ -32,6 +32,8 @@ _FILLS = frozenset(
     ("arange", "bernoulli_", "eye", "fill_", "full", "linspace", "ones", "random_", "randperm", "zero_", "zeros")
 )
 """Ops that write their output without reading a tensor. Factories are composite: their ``out`` variant comes here."""
+_SIZED = ("index",)
+"""Ops without a shape kernel whose ``out`` variant is called with an output of the right size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +129,7 @@ class Dispatcher:
         try:
             result = op(*_to_meta(args), **{name: _to_meta(value) for name, value in kwargs.items()})
         except NotImplementedError as error:
-            raise UnsupportedError(
-                f"{op.name()} cannot be simulated: it has no shape (meta) kernel in torch {torch.__version__}; "
-                "run it on a real device or leave it out"
-            ) from error
+            raise _no_shape(op) from error
         if key is not None:
             if len(self._shapes) >= _CACHE_LIMIT:
                 self._shapes.clear()
@@ -182,10 +181,13 @@ class Dispatcher:
             op, named = plain, {name: value for name, value in named.items() if name not in metas}
         try:
             result = op(*_to_meta(args), **named)
-        except NotImplementedError:
-            return  # the size depends on values (an index that is a mask): torch has given it already
+        except NotImplementedError as error:
+            # The size may depend on values (an index that is a mask), and then torch has given it already.
+            if schema.base not in _SIZED and all(tensor.size() == (0,) for tensor in written):
+                raise _no_shape(op) from error
+            return
         for tensor, meta in zip(written, [result] if isinstance(result, torch.Tensor) else result, strict=True):
-            if tensor.numel() == 0 and meta.numel():
+            if tensor.numel() == 0 and tensor.size() != meta.size():
                 self._device.resize(tensor, meta.size(), meta.stride())
 
     def _allocate(self, shape: Any) -> Any:
@@ -232,6 +234,13 @@ class Dispatcher:
         )
         self._schemas[op] = learned
         return learned
+
+
+def _no_shape(op: Op) -> UnsupportedError:
+    return UnsupportedError(
+        f"{op.name()} cannot be simulated: it has no shape (meta) kernel in torch {torch.__version__}; "
+        "run it on a real device or leave it out"
+    )
 
 
 def _find(name: str) -> Op:

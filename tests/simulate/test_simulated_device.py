@@ -130,7 +130,9 @@ def test_host_values_take_the_true_branch() -> None:
             results = [linalg.inv(x), linalg.solve(x, y), linalg.lu_solve(*factors, y), linalg.det(x),
                        linalg.cholesky(x), *linalg.qr(x), linalg.eigvalsh(x), linalg.svdvals(x), linalg.slogdet(x)[1]]
             empty[str(shape)] = [list(each.shape) for each in results]
-        report(empty=empty, unknown=unknown, caveats=caveats,
+        none = torch.zeros(0, 8, device="cuda")
+        wide = [none.abs(), torch.add(none, 1, out=torch.empty(0, device="cuda")), none[None].mT.abs()]
+        report(empty=empty, wide=[list(each.shape) for each in wide], unknown=unknown, caveats=caveats,
                all=bool(mask.all()), some=bool(mask.any()), count=int(mask.sum()), where=mask.nonzero().shape[0],
                picked=ids[ids > 6].tolist(), scale=scale.item())
     """)
@@ -139,6 +141,7 @@ def test_host_values_take_the_true_branch() -> None:
         square, right, vector, batch = list(shape), [*shape[:-1], 2], list(shape[:-1]), list(shape[:-2])
         wanted = [square, right, right, batch, square, square, square, vector, vector, batch]
         assert answers["empty"][str(shape)] == wanted
+    assert answers["wide"] == [[0, 8], [0, 8], [1, 8, 0]]
     assert answers["all"] is False
     assert answers["some"] is True
     assert answers["count"] == answers["where"] == 10
@@ -194,10 +197,15 @@ def test_what_cannot_be_simulated_is_named() -> None:
     # when it has one after all the run goes on; a library's own op without one is refused by name
     assert result.returncode == 0 or "cannot be simulated" in result.stderr
     refused = run_child("""
+        try:
+            print(torch.linalg.lstsq(torch.zeros(5, 3, device="cuda"), torch.zeros(5, 2, device="cuda")))
+        except Exception as error:
+            print(error)
         library = torch.library.Library("mine", "DEF")
         library.define("op(Tensor x) -> Tensor")
         torch.ops.mine.op(torch.zeros(2, device="cuda"))
     """)
+    assert "aten::linalg_lstsq.out cannot be simulated" in refused.stdout  # torch makes its outputs empty first
     assert refused.returncode == 1
     assert "UnsupportedError: mine::op cannot be simulated" in refused.stderr
 
