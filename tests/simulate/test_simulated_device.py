@@ -130,9 +130,17 @@ def test_host_values_take_the_true_branch() -> None:
             results = [linalg.inv(x), linalg.solve(x, y), linalg.lu_solve(*factors, y), linalg.det(x),
                        linalg.cholesky(x), *linalg.qr(x), linalg.eigvalsh(x), linalg.svdvals(x), linalg.slogdet(x)[1]]
             empty[str(shape)] = [list(each.shape) for each in results]
+        def lists(place):
+            whole, half, wide = ([torch.ones(size, dtype=kind, device=place)] for size, kind in (
+                (3, torch.int64), (3, torch.float16), ((), torch.float64)))
+            made = [torch._foreach_mul(whole, half), torch._foreach_add(whole, 0.5), torch._foreach_div(whole, whole),
+                    torch._foreach_sqrt(whole), torch._foreach_abs(whole), torch._foreach_mul(wide, half),
+                    torch._foreach_add(whole, whole, alpha=2), torch._foreach_addcmul(whole, half, half, 0.5)]
+            return [(str(each.dtype), list(each.shape)) for (each,) in made]
         none = torch.zeros(0, 8, device="cuda")
         wide = [none.abs(), torch.add(none, 1, out=torch.empty(0, device="cuda")), none[None].mT.abs()]
-        report(empty=empty, wide=[list(each.shape) for each in wide], unknown=unknown, caveats=caveats,
+        report(empty=empty, lists=[lists("cuda"), lists("cpu")], wide=[list(each.shape) for each in wide],
+               unknown=unknown, caveats=caveats,
                all=bool(mask.all()), some=bool(mask.any()), count=int(mask.sum()), where=mask.nonzero().shape[0],
                picked=ids[ids > 6].tolist(), scale=scale.item())
     """)
@@ -141,6 +149,8 @@ def test_host_values_take_the_true_branch() -> None:
         square, right, vector, batch = list(shape), [*shape[:-1], 2], list(shape[:-1]), list(shape[:-2])
         wanted = [square, right, right, batch, square, square, square, vector, vector, batch]
         assert answers["empty"][str(shape)] == wanted
+    # lists of tensors give what the CPU gives, in another dtype than the first list's too
+    assert answers["lists"][0] == answers["lists"][1]
     assert answers["wide"] == [[0, 8], [0, 8], [1, 8, 0]]
     assert answers["all"] is False
     assert answers["some"] is True

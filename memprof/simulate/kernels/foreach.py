@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memprof.simulate.kernels.registry import kernel, plain
+from memprof.simulate.storages import contiguous_strides
 
 if TYPE_CHECKING:
     from memprof.simulate.device import Device
@@ -28,6 +29,10 @@ _UNARY = (
 _BINARY = ("add", "sub", "mul", "div", "clamp_min", "clamp_max", "maximum", "minimum", "pow")
 _SCALES = {"add": (".Tensor",), "mul": (".Tensor",), "div": (".Tensor",)}
 _TERNARY = ("addcmul", "addcdiv")
+_OPERAND_COUNT = {"add": 1, "sub": 1, "addcmul": 2, "addcdiv": 2}
+"""Operands behind the first list, where a factor follows them, which changes no dtype."""
+_INEXACT = frozenset((*_UNARY, "div")) - {"abs", "ceil", "floor", "frac", "neg", "round", "sign", "trunc"}
+"""Give the default floating-point dtype for integers."""
 _PLAIN_OPS = (
     *(f"_foreach_{name}" for name in _UNARY),
     *(
@@ -43,19 +48,49 @@ plain("_fused_adamw_", "_fused_adam_", "_fused_sgd_", "_fused_adagrad_", "_amp_u
 plain(*(f"_foreach_{name}_" for name in (*_UNARY, *_BINARY, *_TERNARY, "lerp", "zero")))
 
 
-def _like(device: Device, tensor: torch.Tensor) -> torch.Tensor:
+def _like(device: Device, tensor: torch.Tensor, dtype: torch.dtype, size: torch.Size | None = None) -> torch.Tensor:
+    if size is not None and size != tensor.size():
+        return device.empty(size, contiguous_strides(size), dtype)
     meta = torch.empty_like(torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta"))
-    return device.empty(meta.size(), meta.stride(), tensor.dtype)
+    return device.empty(meta.size(), meta.stride(), dtype)
 
 
 @kernel(*_PLAIN_OPS)
-def _foreach(device: Device, _op: object, /, tensors: list[torch.Tensor], *_args: Any, **_named: Any) -> Any:
-    return [_like(device, tensor) for tensor in tensors]
+def _foreach(device: Device, op: Any, /, tensors: list[torch.Tensor], *args: Any, **named: Any) -> Any:
+    """Make outputs of the dtype that the op gives of one pair, as torch's loop over single tensors would."""
+    name = op._schema.name.removeprefix("aten::_foreach_")
+    others = [*args, *named.values()][: _OPERAND_COUNT.get(name)]
+    outputs = []
+    for row, tensor in enumerate(tensors):
+        pair = [other[row] if isinstance(other, (list, tuple)) else other for other in others]
+        dtype = _promoted(tensor, [one for one in pair if isinstance(one, _OPERANDS)])
+        if name in _INEXACT and not (dtype.is_floating_point or dtype.is_complex):
+            dtype = torch.get_default_dtype()
+        if name == "abs":
+            dtype = dtype.to_real()
+        size = tensor.size()
+        for one in pair:
+            if isinstance(one, torch.Tensor) and one.size() != size:
+                size = torch.broadcast_shapes(size, one.size())  # type: ignore[no-untyped-call]  # torch's
+        outputs.append(_like(device, tensor, dtype, size))
+    return outputs
+
+
+def _promoted(tensor: torch.Tensor, others: list[Any]) -> torch.dtype:
+    if len(others) == 1:
+        return torch.result_type(tensor, others[0])
+    dtype = tensor.dtype
+    for other in others:
+        dtype = torch.promote_types(dtype, torch.result_type(tensor, other))
+    return dtype
+
+
+_OPERANDS = (torch.Tensor, bool, int, float, complex)
 
 
 @kernel("_foreach_pow.ScalarAndTensor")
-def _foreach_pow(device: Device, _op: object, /, _base: float, exponents: list[torch.Tensor]) -> Any:
-    return [_like(device, tensor) for tensor in exponents]
+def _foreach_pow(device: Device, _op: object, /, base: float, exponents: list[torch.Tensor]) -> Any:
+    return [_like(device, tensor, torch.result_type(base, tensor)) for tensor in exponents]
 
 
 @kernel("_foreach_norm.Scalar")
