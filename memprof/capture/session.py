@@ -68,6 +68,8 @@ class CaptureResult:
     """The profiler's trace of the chosen steps; None where none were chosen, or none of them came."""
     notes: tuple[str, ...] = ()
     """What was asked for and not given, a line each."""
+    caveats: tuple[dict[str, Any], ...] = ()
+    """What a simulated run did not know, as the file's environment has it."""
 
 
 class Session:
@@ -196,6 +198,7 @@ class Session:
         assert self._snapshot is not None
         snapshot, timeline = self._snapshot, self._timeline
         number = self._number
+        environment = describe_environment(self.device.describe())
         snapshot["memprof"] = {
             "version": VERSION,
             "source": self.device.source,
@@ -208,7 +211,7 @@ class Session:
                 "status": status,
                 "implied_frees": 0 if timeline is None else sum(event.implied for event in timeline.memory),
             },
-            "environment": describe_environment(self.device.describe()),
+            "environment": environment,
             "stats": [{"device": number, "step": step, **figures} for step, figures in self._figures],
         }
         labelled = unmatched = 0
@@ -240,6 +243,7 @@ class Session:
             seconds=self._seconds,
             profile=None if self._traced is None else trace_path(path),
             notes=tuple(self._not_given()),
+            caveats=tuple(environment.get("caveats", ())),
         )
 
     def _not_given(self) -> Iterator[str]:
