@@ -230,3 +230,15 @@ def test_what_a_simulated_run_did_not_know_is_listed_largest_first(snapshot):
 def test_a_run_that_was_measured_has_no_caveats(snapshot):
     assert json.loads(memprof("breakdown", snapshot, "--json").stdout)["caveats"] == []
     assert "uncertain" not in memprof("breakdown", snapshot).stdout
+
+
+@pytest.mark.parametrize("words", [["capture"], ["check", "--budget", "1GB", "--", "--mbs", "1"]])
+def test_a_file_in_no_directory_is_told_before_the_capture_with_the_next_step(words):
+    place = ["-o", "/no-such-folder/run.pickle"]
+
+    done = memprof(words[0], *place, *words[1:])
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "memprof: -o /no-such-folder/run.pickle: give the name of a file in a directory that exists\n"
+    )
