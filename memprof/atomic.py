@@ -8,12 +8,12 @@ import stat
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from memprof.errors import OutputError
+from memprof.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["check_writable", "write_whole"]
+__all__ = ["check_output", "check_writable", "write_whole"]
 
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> None:
@@ -59,6 +59,26 @@ def check_writable(path: str | os.PathLike[str]) -> None:
         beside.unlink()
     except OSError as error:
         raise _refusal(path, error) from None
+
+
+def check_output(output: str | Path, option: str = "-o") -> Path:
+    """Return `output` as a path that a file can be written to; `option` names it in what is said.
+
+    Raises
+    ------
+    UsageError
+        If it is empty.
+    OutputError
+        If it is a directory, or in none, or in one that nothing can be written to.
+    """
+    if not os.fspath(output):
+        raise UsageError(f"{option} '': an empty name; give the name of a file")
+    path = Path(output)
+    if path.is_dir() or not path.parent.is_dir():
+        raise OutputError(f"{option} {output}: give the name of a file in a directory that exists")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise OutputError(f"{option} {output}: {path.parent} cannot be written to; give a file in a directory that can")
+    return path
 
 
 def _plain_target(path: str | os.PathLike[str]) -> Path:

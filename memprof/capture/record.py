@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from torch.optim import Optimizer
 
+from memprof.atomic import check_output
 from memprof.capture.automatic import Follower
 from memprof.capture.devices import MAX_ENTRIES
 from memprof.capture.pens import MutedPen
 from memprof.capture.ranks import own_file
 from memprof.capture.recorded_steps import RecordedSteps
-from memprof.capture.session import Session, check_output, choose_device, ran_out
+from memprof.capture.session import Session, choose_device, ran_out
 from memprof.errors import CaptureError, MemprofError
 from memprof.trace.facts import read_made_by
 

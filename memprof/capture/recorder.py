@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from memprof.atomic import check_output
 from memprof.capture.devices import MAX_ENTRIES
 from memprof.capture.observer import LabellingObserver, Observer
-from memprof.capture.session import CaptureResult, Session, check_output, choose_device, ran_out
+from memprof.capture.session import CaptureResult, Session, choose_device, ran_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable

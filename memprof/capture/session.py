@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gc
-import os
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,18 +21,18 @@ from memprof.capture.pens import ProfilerPen
 from memprof.capture.profiler import read_timeline
 from memprof.capture.step_profilers import StepProfilers
 from memprof.capture.trace_file import ExportedTrace, trace_path
-from memprof.errors import OutputError, UsageError
 from memprof.trace.writer import write_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from memprof.capture.devices import RecordedDevice
     from memprof.capture.pens import Pen
     from memprof.capture.step_profilers import ProfiledSteps
     from memprof.capture.timeline import Timeline
 
-__all__ = ["CaptureResult", "Session", "check_output", "choose_device", "ran_out"]
+__all__ = ["CaptureResult", "Session", "choose_device", "ran_out"]
 
 VERSION = 1
 """Of the ``memprof`` dict in the file."""
@@ -68,6 +66,8 @@ class CaptureResult:
     """The profiler's trace of the chosen steps; None where none were chosen, or none of them came."""
     notes: tuple[str, ...] = ()
     """What was asked for and not given, a line each."""
+    caveats: tuple[dict[str, Any], ...] = ()
+    """What a simulated run did not know, as the file's environment has it."""
 
 
 class Session:
@@ -196,6 +196,7 @@ class Session:
         assert self._snapshot is not None
         snapshot, timeline = self._snapshot, self._timeline
         number = self._number
+        environment = describe_environment(self.device.describe())
         snapshot["memprof"] = {
             "version": VERSION,
             "source": self.device.source,
@@ -208,7 +209,7 @@ class Session:
                 "status": status,
                 "implied_frees": 0 if timeline is None else sum(event.implied for event in timeline.memory),
             },
-            "environment": describe_environment(self.device.describe()),
+            "environment": environment,
             "stats": [{"device": number, "step": step, **figures} for step, figures in self._figures],
         }
         labelled = unmatched = 0
@@ -240,6 +241,7 @@ class Session:
             seconds=self._seconds,
             profile=None if self._traced is None else trace_path(path),
             notes=tuple(self._not_given()),
+            caveats=tuple(environment.get("caveats", ())),
         )
 
     def _not_given(self) -> Iterator[str]:
@@ -247,26 +249,6 @@ class Session:
             yield "full labels were written: on the CPU the profiler's record is all there is, and has no lighter ones"
         if self._profile is not None and self._traced is None:
             yield f"nothing was profiled: the recording ended before step {self._profile.first} began"
-
-
-def check_output(output: str | Path) -> Path:
-    """Return `output` as a path that a file can be written to.
-
-    Raises
-    ------
-    UsageError
-        If it is empty.
-    OutputError
-        If it is a directory, or in none, or in one that nothing can be written to.
-    """
-    if not os.fspath(output):
-        raise UsageError("-o '': an empty name; give the name of a file")
-    path = Path(output)
-    if path.is_dir() or not path.parent.is_dir():
-        raise OutputError(f"-o {output}: give the name of a file in a directory that exists")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise OutputError(f"-o {output}: {path.parent} cannot be written to; give a file in a directory that can")
-    return path
 
 
 def choose_device(device: str | RecordedDevice) -> RecordedDevice:

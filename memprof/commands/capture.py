@@ -7,7 +7,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from memprof.atomic import check_writable
+from memprof.atomic import check_output, check_writable
 from memprof.commands.simulated import card_to_simulate, inside_simulation, run_in_child, simulated_device
 from memprof.errors import CaptureError
 from memprof.options import RECIPE_DEFAULTS
@@ -49,7 +49,7 @@ def run(
         If what a capture runs is not installed, or the run fails.
 
     """
-    check_writable(output)  # not only after the whole run
+    check_writable(check_output(output))  # not only after the whole run
     card = card_to_simulate(device, simulate, as_json=as_json)
     if card is not None and not inside_simulation():
         run_in_child(card)

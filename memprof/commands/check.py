@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from memprof.errors import UsageError
+from memprof.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,6 +49,8 @@ def run(
     ------
     UsageError
         If an option has a wrong value.
+    InputError
+        If the file is a directory.
     MemprofError
         If the file cannot be read, or does not have what a budget is for.
 
@@ -83,7 +85,12 @@ def _file(words: Sequence[str], output: Path | None) -> Iterator[Path]:
     if not words[0].startswith("-"):
         if len(words) > 1 or output is not None:
             raise UsageError(f"{words[0]} is a file: give no other, no options of a capture, and no -o with it")
-        yield Path(words[0])
+        if not words[0]:
+            raise UsageError("the name of the file is empty: name the snapshot file")
+        file = Path(words[0])
+        if file.is_dir():
+            raise InputError(f"{words[0]} is a directory: name the snapshot file in it")
+        yield file
         return
     for word in words:
         if word.split("=")[0] in OURS:

@@ -7,6 +7,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
+from memprof.capture.script import check_script
 from memprof.commands.simulated import card_to_simulate, inside_simulation, run_in_child, simulated_device
 from memprof.errors import CaptureError, MemprofError
 from memprof.simulate.cards import card_named
@@ -39,12 +40,13 @@ def run(
         If torch is missing, an option is wrong, or the file cannot be written.
 
     """
+    check_script(target, module=module)
     card = None if simulate is None else card_to_simulate(device, simulate, as_json=False)
     if card is not None and not inside_simulation():
         run_in_child(card)
     try:
         from memprof.capture.record import record
-        from memprof.capture.script import own_traceback, run_as_main
+        from memprof.capture.script import run_as_main, show_error
         from memprof.capture.step_profilers import chosen_steps
     except ModuleNotFoundError as error:
         raise CaptureError(
@@ -82,8 +84,7 @@ def run(
     except Exception as error:  # noqa: BLE001 - whatever the script raised
         if card is not None:
             _refused(error)
-        shown = error.with_traceback(own_traceback(error.__traceback__))
-        sys.excepthook(type(shown), shown, shown.__traceback__)
+        show_error(error)
         hint = _hint(error, simulated=card is not None)
         if hint:
             sys.stderr.write(f"memprof: {hint}\n")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+
+from memprof.analysis.caveats import caveats_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +44,7 @@ def breakdown_json(
         "file": trace.path,
         "source": trace.source.value,
         "made_by": None if trace.made_by is None else dict(trace.made_by),
+        "caveats": [asdict(caveat) for caveat in caveats_of(trace.environment)],
         "devices": [
             {
                 **_device(device),

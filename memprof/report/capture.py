@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from memprof.analysis.caveats import read_caveats
+from memprof.report.caveats import caveat_summary
 from memprof.report.text import clean
 from memprof.units import format_bytes
 
@@ -39,6 +41,9 @@ def capture_report(result: CaptureResult, *, card: str | None = None) -> Text:
     )
     for note in result.notes:
         text.append(f"{note}\n", style="bold")
+    summary = caveat_summary(read_caveats(result.caveats))
+    if summary:
+        text.append(f"{summary}\n", style="dim")
     text.append(f"wrote {clean(str(result.path))}; next: memprof breakdown {clean(str(result.path))}")
     if result.profile is not None:
         text.append(f"\nwrote {clean(str(result.profile))}; next: memprof profile {clean(str(result.profile))}")

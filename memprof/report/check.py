@@ -30,10 +30,12 @@ def check_report(check: Check, *, name: str, top: int) -> Lines:
     for device in check.devices:
         parts += _device(device, several=several, simulated=trace.source is Source.SIMULATED, top=top)
     if check.ended is not None:
-        parts += [Text(), Text(f"the run did not come to its end: {clean(check.ended)}", style="bold red")]
+        ended = f"the run did not come to its end, and so keeps no budget: {clean(check.ended)}"
+        parts += [Text(), Text(ended, style="bold red")]
     failed = sum(spent.over > 0 for device in check.devices for spent in device.spent)
     count = sum(len(device.spent) for device in check.devices)
-    verdict = f"{count - failed} of {count} budgets kept"
+    kept = count - failed if check.ended is None else 0
+    verdict = f"{kept} of {count} budgets kept"
     words = Text(f"passed: {verdict}", "bold green") if check.passed else Text(f"failed: {verdict}", "bold red")
     return Lines(*parts, Text(), words)
 

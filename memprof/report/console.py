@@ -10,7 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from memprof.analysis.caller import caller_of
+from memprof.analysis.caveats import caveats_of
 from memprof.categories.category import CATEGORIES, Category
+from memprof.report.caveats import caveat_lines
 from memprof.report.phases import listed_phases
 from memprof.report.text import clean
 from memprof.trace.model import Source
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from memprof.analysis.breakdown import Breakdown, DeviceBreakdown
+    from memprof.analysis.caveats import KnownCaveat
     from memprof.analysis.groups import Group
     from memprof.analysis.state import State
 
@@ -67,7 +70,9 @@ def breakdown_report(breakdown: Breakdown, *, by: str | None = None, groups: Seq
     """
     parts: list[RenderableType] = [_header(breakdown)]
     for index, device in enumerate(breakdown.devices):
-        parts += _device_parts(device, several=len(breakdown.devices) > 1)
+        # Caveats are the run's, and a simulated run has one device.
+        caveats = caveats_of(breakdown.trace.environment) if index == 0 else ()
+        parts += _device_parts(device, caveats, several=len(breakdown.devices) > 1)
         if by is not None:
             parts += [Text(), _by_table(by, groups[index], device.shown.allocated)]
     return Lines(*parts)
@@ -89,7 +94,7 @@ def _header(breakdown: Breakdown) -> Text:
     return text
 
 
-def _device_parts(device: DeviceBreakdown, *, several: bool) -> list[RenderableType]:
+def _device_parts(device: DeviceBreakdown, caveats: Sequence[KnownCaveat], *, several: bool) -> list[RenderableType]:
     account = device.account
     state = device.shown
     parts: list[RenderableType] = [Text()]
@@ -101,6 +106,7 @@ def _device_parts(device: DeviceBreakdown, *, several: bool) -> list[RenderableT
         Text(),
         _category_table(state),
         *_agreement(device),
+        *caveat_lines(caveats),
     ]
     for oom in device.oom:
         parts.append(

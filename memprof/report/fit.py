@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memprof.analysis.fit_search_need import Answer
+from memprof.report.caveats import caveat_line
 from memprof.report.fit_progress import ANSWERS
 from memprof.report.text import clean
 from memprof.units import format_bytes
@@ -113,10 +114,7 @@ def _card_parts(fit: CardFit, over: str) -> list[RenderableType]:
         ),
         table,
         Text(answer_sentence(fit, over), style="bold"),
-        *(
-            Text(f"uncertain by {format_bytes(int(caveat['bytes']))}: {clean(str(caveat['what']), 300)}", style="dim")
-            for caveat in known
-        ),
+        *(caveat_line(str(caveat["what"]), int(caveat["bytes"])) for caveat in known),
     ]
 
 

@@ -10,13 +10,13 @@ import argparse
 import faulthandler
 import json
 import os
-import runpy
 import sys
-import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memprof.errors import MemprofError
+from memprof.atomic import check_output
+from memprof.capture.script import check_script, run_as_main, show_error
+from memprof.errors import MemprofError, UsageError
 from memprof.simulate.unsimulated import as_refusal
 
 if TYPE_CHECKING:
@@ -35,6 +35,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("program", help="file, or module with -m")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the program gets")
     options = parser.parse_args(arguments)
+    refused = _refused_before(options)
+    if refused is not None:
+        sys.stderr.write(f"memprof: {refused}\n")
+        return 2 if isinstance(refused, UsageError) else 1
     faulthandler.enable()
     device: SimulatedDevice | None = None
     status, message, code = "ok", "", 0
@@ -42,7 +46,7 @@ def main(arguments: list[str]) -> int:
         from memprof.simulate.simulated import install
 
         device = install(options.card, options.alloc_conf)
-        _run(options.program, options.arguments, module=options.module)
+        run_as_main(options.program, options.arguments, module=options.module)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         status = "failed" if code else "ok"
@@ -51,7 +55,7 @@ def main(arguments: list[str]) -> int:
         refusal = error if isinstance(error, MemprofError) else as_refusal(error)
         status, message, code = _kind(error) if refusal is None else "refused", str(refusal or error), 1
         if refusal is None:
-            traceback.print_exc()
+            show_error(error)
         else:
             sys.stderr.write(f"memprof: {message}\n")
     if options.status is not None:
@@ -59,16 +63,20 @@ def main(arguments: list[str]) -> int:
     return code
 
 
-def _run(program: str, arguments: list[str], *, module: bool) -> None:
-    """Run a file or a module as ``__main__``, with the path that Python would have given it."""
-    if module:
-        sys.path.insert(0, str(Path.cwd()))
-        sys.argv = [program, *arguments]
-        runpy.run_module(program, run_name="__main__", alter_sys=True)
-    else:
-        sys.path.insert(0, str(Path(program).resolve().parent))
-        sys.argv = [program, *arguments]
-        runpy.run_path(program, run_name="__main__")
+def _refused_before(options: argparse.Namespace) -> MemprofError | None:
+    """Return what is wrong with the options, before the device is there and the program runs."""
+    try:
+        if options.status is not None:
+            check_output(options.status, "--status")
+    except MemprofError as error:
+        return error
+    try:
+        check_script(options.program, module=options.module)
+    except MemprofError as error:
+        if options.status is not None:
+            _write(options.status, {"status": "failed", "message": str(error)})
+        return error
+    return None
 
 
 def _kind(error: Exception) -> str:

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 pytest.importorskip("torch")
-from memprof.capture.script import run_as_main
-from memprof.errors import CaptureError
+from memprof.capture.script import run_as_main, show_error
+from memprof.errors import CaptureError, UsageError
 
 pytestmark = pytest.mark.torch
 
@@ -40,7 +40,6 @@ def place(tmp_path, monkeypatch):
         ("memprof_test_plain.inner", True, "-m memprof_test_plain.inner: no such module"),
         ("memprof_test_plain", True, "-m memprof_test_plain: a package without __main__.py; give the module"),
         (".relative", True, "-m .relative: no such module"),
-        ("", True, "-m : no such module"),
     ],
 )
 def test_what_cannot_be_run_is_told_in_one_line(target, module, said):
@@ -48,6 +47,41 @@ def test_what_cannot_be_run_is_told_in_one_line(target, module, said):
         run_as_main(target, [], module=module)
     assert str(caught.value).startswith(said)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [(False, "'': the name of the script is empty"), (True, "-m '': the name of the module is empty")],
+)
+def test_an_empty_name_is_an_option_with_a_wrong_value(module, said):
+    with pytest.raises(UsageError) as caught:
+        run_as_main("", [], module=module)
+    assert str(caught.value).startswith(said)
+
+
+@pytest.mark.parametrize("text", [b"ok = 1\nprint(1\n", b"ok = 1\nx = \0\n"])
+def test_a_script_that_cannot_be_read_is_told_as_python_tells_it(tmp_path, capsys, text):
+    (tmp_path / "broken.py").write_bytes(text)
+    with pytest.raises(SyntaxError) as caught:
+        run_as_main("broken.py", [], module=False)
+
+    show_error(caught.value)
+
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].strip().endswith('broken.py", line 2')
+    assert lines[-1].startswith("SyntaxError: ")
+
+
+def test_the_frames_of_an_error_begin_in_the_script(tmp_path, capsys):
+    (tmp_path / "broken.py").write_text("def f():\n    compile('\\0', 'x', 'exec')\nf()\n")
+    with pytest.raises((SyntaxError, ValueError)) as caught:
+        run_as_main("broken.py", [], module=False)
+
+    show_error(caught.value)
+
+    lines = capsys.readouterr().err.splitlines()
+    frames = [line.split(", ", 1)[1] for line in lines if line.startswith("  File")]
+    assert frames == ["line 3, in <module>", "line 2, in f"]
 
 
 @pytest.mark.parametrize("module", [False, True])

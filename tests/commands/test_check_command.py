@@ -121,7 +121,18 @@ def test_a_run_that_ended_for_want_of_memory_keeps_no_budget(tmp_path):
     done = check("--budget", "100GB", file)
 
     assert done.returncode == 1
-    assert "the run did not come to its end: it ran out of memory" in done.stdout
+    assert "the run did not come to its end, and so keeps no budget: it ran out of memory" in done.stdout
+    assert done.stdout.splitlines()[-1] == "failed: 0 of 1 budgets kept"
+
+
+@pytest.mark.parametrize(
+    ("word", "code", "said"), [(".", 1, ". is a directory"), ("", 2, "the name of the file is empty")]
+)
+def test_a_folder_or_an_empty_name_is_no_file(word, code, said):
+    done = check("--budget", "15GB", word)
+
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr == f"memprof: {said}: name the snapshot file{' in it' if word else ''}\n"
 
 
 @pytest.mark.parametrize(

@@ -204,3 +204,41 @@ def test_public_names_are_there():
         assert getattr(memprof, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = memprof.nothing
+
+
+def test_what_a_simulated_run_did_not_know_is_listed_largest_first(snapshot):
+    # given a file with seven caveats, one with an escape sequence, and things that are none
+    document = pickle.loads(snapshot.read_bytes())
+    found = [{"kind": "library", "what": f"guess {n}", "where": "", "count": n, "bytes": n * 1000} for n in range(6)]
+    found += [{"kind": "value", "what": ESCAPE, "where": "", "count": 2, "bytes": 3_500}]
+    wrong = [7, {"kind": "card"}, {**found[0], "bytes": "many"}, {**found[0], "count": -1}]
+    environment = {"card": "NVIDIA H200", "caveats": [*found, *wrong]}
+    document["memprof"] = {"version": 1, "source": "simulated", "environment": environment, "stats": []}
+    snapshot.write_bytes(pickle.dumps(document, protocol=4))
+
+    lines = memprof("breakdown", snapshot).stdout.splitlines()
+    caveats = json.loads(memprof("breakdown", snapshot, "--json").stdout)["caveats"]
+
+    first = lines.index("uncertain by 5.000 kB: guess 5")
+    assert lines[first + 1] == "uncertain by 4.000 kB: guess 4"
+    assert lines[first + 2] == "uncertain by 3.500 kB: ?[2Jevil"
+    assert lines[first + 5 : first + 7] == ["and 2 more: --json lists all", ""]
+    assert [caveat["bytes"] for caveat in caveats] == [5000, 4000, 3500, 3000, 2000, 1000, 0]
+    assert caveats[2] == {"kind": "value", "what": ESCAPE, "count": 2, "bytes": 3500}
+
+
+def test_a_run_that_was_measured_has_no_caveats(snapshot):
+    assert json.loads(memprof("breakdown", snapshot, "--json").stdout)["caveats"] == []
+    assert "uncertain" not in memprof("breakdown", snapshot).stdout
+
+
+@pytest.mark.parametrize("words", [["capture"], ["check", "--budget", "1GB", "--", "--mbs", "1"]])
+def test_a_file_in_no_directory_is_told_before_the_capture_with_the_next_step(words):
+    place = ["-o", "/no-such-folder/run.pickle"]
+
+    done = memprof(words[0], *place, *words[1:])
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "memprof: -o /no-such-folder/run.pickle: give the name of a file in a directory that exists\n"
+    )

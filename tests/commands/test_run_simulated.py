@@ -108,6 +108,16 @@ def test_hugging_face_script_with_trainer_peft_and_bitsandbytes(tmp_path, measur
     assert sizes[LOADING:] == truth["allocations"][LOADING:]
 
 
+def test_the_report_names_the_largest_caveat(tmp_path):
+    (tmp_path / "train.py").write_text("import torch; torch.ones(3, device='cuda')")
+
+    done = run(tmp_path, "train.py")
+
+    (line,) = (line for line in done.stderr.splitlines() if "caveat" in line)
+    assert line.startswith("1 caveat: Tesla T4 was never measured")
+    assert line.endswith(", 804.0 MB; memprof breakdown lists it")
+
+
 def refused(folder, code):
     """The one line that a script is refused with."""
     (folder / "train.py").write_text(textwrap.dedent(code))

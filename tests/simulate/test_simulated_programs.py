@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -67,6 +70,34 @@ def test_programs_that_end_otherwise(tmp_path: Path, code: str, status: str, mes
     run = run_simulated([program(tmp_path, code)], card="h200", capture=True, timeout=15)
     assert run.status == status
     assert run.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["none.py"], 1, "none.py: no such script; give a file, or -m and the name of a module"),
+        (["."], 1, ".: a folder without __main__.py; give the script in it that trains"),
+        (["-m", "memprof_none"], 1, "-m memprof_none: no such module here"),
+        (["-m", ""], 2, "-m '': the name of the module is empty"),
+        (["--status", "none/status.json", "train.py"], 1, "--status none/status.json: give the name of a file in a"),
+    ],
+)
+def test_what_cannot_be_run_is_told_in_one_line_before_anything_runs(tmp_path, words, code, said) -> None:
+    program(tmp_path, "print('it ran')")
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-m", "memprof.simulate", *words], cwd=tmp_path, env={**os.environ, "PYTHONPATH": root},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (code, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"memprof: {said}")
+
+
+def test_a_script_that_is_not_there_has_failed(tmp_path: Path) -> None:
+    run = run_simulated([str(tmp_path / "none.py")], card="h200", capture=True, timeout=60)
+    assert run.status == "failed"
+    assert "no such script" in run.message
 
 
 def test_every_card_says_where_it_is_from() -> None:
