@@ -13,7 +13,7 @@ from allocator_driving import KIB, MIB
 
 from memprof.allocator.conf import parse_alloc_conf
 from memprof.allocator.counters import OutOfMemory
-from memprof.allocator.driver import Driver
+from memprof.allocator.driver import AddressOrder, Driver
 from memprof.allocator.recording import Recording
 from memprof.allocator.simulation import CachingAllocator
 from memprof.trace.model import Action, Settings
@@ -68,13 +68,13 @@ class RecordedAddresses(Driver):
     """Segments lie where they lay on the device: the next entry of the recording says where."""
 
     def __init__(self, entries: list, total: int) -> None:
-        super().__init__(None, total=total)
+        super().__init__(None, total=total, order=AddressOrder.UP)
         self._entries = entries
         self.trace = Recording()
 
-    def reserve(self, size: int) -> int:
+    def _place(self, size: int) -> int:
         made = len(self.trace)
-        return self._entries[made][1] if made < len(self._entries) else super().reserve(size)
+        return self._entries[made][1] if made < len(self._entries) else super()._place(size)
 
 
 def random_program(seed: int, steps: int = 400) -> list[tuple[str, int, int]]:
@@ -104,23 +104,38 @@ def simulated(program: list, settings: Settings, real: dict) -> CachingAllocator
     """Run the program on the simulation, with segments at the addresses of the real run."""
     driver = RecordedAddresses(real["entries"], real["total"])
     allowed = int(LIMIT / real["total"] * real["total"]) if real["limited"] else None
+    return run_program(program, settings, driver, streams=real["streams"], allowed=allowed)
+
+
+def run_program(
+    program: list, settings: Settings, driver: Driver, *, streams: list[int], allowed: int | None = None
+) -> CachingAllocator:
+    """Run the program on the simulation."""
     allocator = CachingAllocator(settings, driver, allowed=allowed)
     driver.trace = allocator.trace
     live: dict[int, int] = {}
     for number, (what, value, stream) in enumerate(program):
         if what == "malloc":
             try:
-                live[number] = allocator.malloc(value, real["streams"][stream])
+                live[number] = allocator.malloc(value, streams[stream])
             except OutOfMemory:
                 continue
         elif what == "free" and value in live:
             allocator.free(live.pop(value))
             allocator.synchronize()
         elif what == "use" and value in live:
-            allocator.record_stream(live[value], real["streams"][stream])
+            allocator.record_stream(live[value], streams[stream])
         elif what == "empty":
             allocator.empty_cache()
     return allocator
+
+
+def entries_of(trace: Recording) -> list[tuple[str, int, int]]:
+    """Return action, address and size of every entry."""
+    return [
+        (Action(action).name.lower(), 0 if action == Action.OOM else address, size)
+        for action, address, size in zip(trace.action, trace.address, trace.size, strict=True)
+    ]
 
 
 @pytest.mark.gpu
@@ -155,11 +170,18 @@ def test_the_simulation_makes_the_entries_of_the_device(conf):
     # when the simulation runs them, then it does the same, entry by entry
     for program, real in zip(programs * 2, json.loads(child.stdout), strict=True):
         allocator = simulated(program, parse_alloc_conf(conf), real)
-        trace = allocator.trace
-        made = [
-            (Action(action).name.lower(), 0 if action == Action.OOM else address, size)
-            for action, address, size in zip(trace.action, trace.address, trace.size, strict=True)
-        ]
-        assert made == [tuple(entry) for entry in real["entries"]]
+        assert entries_of(allocator.trace) == [tuple(entry) for entry in real["entries"]]
         assert allocator.counters.allocated_peak == real["allocated"]
         assert allocator.counters.reserved_peak == real["reserved"]
+
+
+@pytest.mark.parametrize("conf", ["", "expandable_segments:True"])
+def test_what_stands_for_the_device_says_where_segments_lie(conf):
+    # given entries of a run whose segments lie anywhere
+    program, settings = random_program(1), parse_alloc_conf(conf)
+    first = run_program(program, settings, Driver(None, order=AddressOrder.RANDOM, seed=7), streams=[0, 1, 2])
+    entries = [list(entry) for entry in entries_of(first.trace)]
+
+    # when it runs at the recorded addresses, then it does the same
+    again = simulated(program, settings, {"entries": entries, "total": 1 << 40, "limited": False, "streams": [0, 1, 2]})
+    assert entries_of(again.trace) == entries_of(first.trace)
