@@ -40,7 +40,6 @@ def run(
         If torch is missing, an option is wrong, or the file cannot be written.
 
     """
-    check_script(target, module=module)
     card = None if simulate is None else card_to_simulate(device, simulate, as_json=False)
     if card is not None and not inside_simulation():
         run_in_child(card)
@@ -65,6 +64,7 @@ def run(
         # Not the arguments of the script: who knows what is in them.
         made_by={"script": name, "command": f"memprof run {'-m ' if module else ''}{name}"},
     )
+    check_script(target, module=module)  # after the options: a wrong one is told whatever the script is
     alive: Any = None
     try:
         with recording:

@@ -116,7 +116,7 @@ def test_what_is_known_once_torch_is_loaded(ended, words, said):
     [
         (["--checkpoint-dir", "nowhere"], "--checkpoint-dir nowhere: has no lit_model.pth"),
         (["--data", "no.json", "--tokenizer-dir", "."], "--data no.json: No such file or directory"),
-        (["-o", "no/run.pickle"], "no/run.pickle cannot be written"),
+        (["-o", "no/run.pickle"], "-o no/run.pickle: give the name of a file in a directory that exists"),
     ],
 )
 def test_files_that_are_not_there_end_with_1(ended, words, said):
