@@ -7,7 +7,6 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
-from memprof.capture.script import check_script
 from memprof.commands.simulated import card_to_simulate, inside_simulation, run_in_child, simulated_device
 from memprof.errors import CaptureError, MemprofError
 from memprof.simulate.cards import card_named
@@ -64,7 +63,6 @@ def run(
         # Not the arguments of the script: who knows what is in them.
         made_by={"script": name, "command": f"memprof run {'-m ' if module else ''}{name}"},
     )
-    check_script(target, module=module)  # after the options: a wrong one is told whatever the script is
     alive: Any = None
     try:
         with recording:

@@ -33,7 +33,7 @@ _CHECKED = frozenset(
     )
 )
 _SET_APART = ("philox", "cum_seq")
-"""What names of arguments start with that may be on the CPU: seeds, and lengths."""
+"""What names of arguments start with that may be on the CPU: seeds, and lengths that a kernel reads on the host."""
 _TENSORS = ("Tensor", "Optional[Tensor]", "List[Tensor]")
 
 
@@ -44,10 +44,8 @@ def checked_arguments(op: Any, base: str) -> Arguments:
     return tuple(
         (index, argument.name)
         for index, argument in enumerate(op._schema.arguments)
-        # Seeds, and lengths that a kernel reads on the host, may be on the CPU; an output is made where the first is.
-        if str(argument.type) in _TENSORS
-        and not argument.is_out
-        and not argument.name.startswith(("philox", "cum_seq"))
+        # An output is made where the first is.
+        if str(argument.type) in _TENSORS and not argument.is_out and not argument.name.startswith(_SET_APART)
     )
 
 

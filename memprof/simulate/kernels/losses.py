@@ -12,7 +12,6 @@ from memprof.simulate.storages import contiguous_strides
 
 if TYPE_CHECKING:
     from memprof.simulate.device import Device
-    from memprof.simulate.memory import Temporary
 
 __all__: list[str] = []
 
@@ -28,33 +27,11 @@ def _nll_loss_backward(device: Device, _op: object, /, _outputs: Any, args: Any,
 @temporaries("mse_loss", "smooth_l1_loss")
 def _elementwise_loss(device: Device, _op: object, _output: Any, args: Any, kwargs: dict[str, Any]) -> None:
     """Write the loss of every element, then average or sum them (``ATen/native/BinaryOps`` and ``Loss.cpp``)."""
-    if _reduction(args, kwargs):
-        _reduce(device, args[0]).free()
-
-
-@kernel("huber_loss")
-def _huber(device: Device, op: Any, /, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """Make the output of a reduction after the loss of every element (``huber_loss``, ``Loss.cpp``)."""
-    meta = device.shapes(op, args, kwargs)
-    if not _reduction(args, kwargs):
-        meta = device.shapes(torch.ops.aten.sub.Tensor, args[:2], {})
-        return device.empty(meta.size(), meta.stride(), meta.dtype)
-    held = device.temporary(args[0].numel() * args[0].element_size())
-    output = device.empty(meta.size(), meta.stride(), meta.dtype)
-    reduce(device, args[0].size(), args[0].stride(), None, 4)
-    held.free()
-    return output
-
-
-def _reduction(args: Any, kwargs: dict[str, Any]) -> int:
-    found: int = kwargs.get("reduction", args[2] if len(args) > 2 else 1)
-    return found
-
-
-def _reduce(device: Device, tensor: torch.Tensor) -> Temporary:
-    held = device.temporary(tensor.numel() * tensor.element_size())
-    reduce(device, tensor.size(), tensor.stride(), None, 4)
-    return held
+    if kwargs.get("reduction", args[2] if len(args) > 2 else 1):
+        tensor = args[0]
+        held = device.temporary(tensor.numel() * tensor.element_size())
+        reduce(device, tensor.size(), tensor.stride(), None, 4)
+        held.free()
 
 
 @kernel("mse_loss_backward")

@@ -105,11 +105,10 @@ def _unique(
     held = [device.temporary(items * width)]
     inverse = None
     if return_inverse:
-        held += [device.temporary(items * 8) for _ in range(2)]
-        held[1], order = held[2], held[1]
+        order, sorted_order = device.temporary(items * 8), device.temporary(items * 8)
         device.temporary(cub_sort_bytes(items, width, 8)).free()
         order.free()
-        del held[2]
+        held.append(sorted_order)
         inverse = device.empty(tensor.size(), contiguous_strides(tensor.size()), torch.int64)
         ranks = device.temporary(items * 8)
         device.temporary(cub_select_bytes(items)).free()
@@ -170,7 +169,7 @@ def _repeat_interleave(
         if known is None:
             device.caveats.add("value", "unknown repeats are taken as one each", repeats.numel() * 8)
         total = repeats.numel() if known is None else int(known[-1]) if known.numel() else 0
-        (repeats >= 0).all()
+        (repeats >= 0).all()  # the card asks, for what the comparison and its reduction allocate
     output = device.empty((total,), (1,), repeats.dtype)
     values = device.host.view(repeats)
     if values is not None and int(values.sum()) == total:
